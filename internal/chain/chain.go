@@ -176,6 +176,9 @@ type Adapter interface {
 	Observer
 	Endpoints() []Endpoint
 	Identity(k keys.Validator) (Identity, error)
+	// Power returns the voting power that a stake of amount stands for, without
+	// asking the chain.
+	Power(amount string) (int64, error)
 	Record(ctx context.Context, id Identity) (Record, error)
 	// Preflight finds everything that would make a stake fail, without sending:
 	// funds, denomination, minimum, a used or tombstoned key, a full set.
