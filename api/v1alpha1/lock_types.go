@@ -17,6 +17,16 @@ type RunReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Name string `json:"name,omitempty"`
+	// Namespace of the object; the lock's own when empty.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// Cluster is the member cluster the object lives in; empty for the lock's own
+	// cluster when that is the only one. Without it nobody can look the run up in
+	// a lock over several clusters.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Cluster string `json:"cluster,omitempty"`
 	// UID of the run: the Workflow's, Job's or Pod's UID, or a random one.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
@@ -69,10 +79,15 @@ type DeploymentLockSpec struct {
 	Token int64 `json:"token"`
 	// TTLSeconds is how long a holder may stay silent before others may take over.
 	// Others judge it by the stillness that they see themselves, never by comparing clocks.
-	// +kubebuilder:validation:Minimum=5
+	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	// +kubebuilder:default=180
 	TTLSeconds int32 `json:"ttlSeconds,omitempty"`
+	// Renewals of this holding so far. It makes every renewal a change that others
+	// see, even when the holder's clock stands still.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Renewals int64 `json:"renewals,omitempty"`
 	// AcquiredAt is the holder's clock at acquisition; for people only.
 	// +optional
 	AcquiredAt *metav1.MicroTime `json:"acquiredAt,omitempty"`
@@ -105,7 +120,7 @@ type PreviousHolder struct {
 	// Ending tells how it ended.
 	// +kubebuilder:validation:Enum=Released;Expired;RunGone;Forced
 	Ending string `json:"ending"`
-	// By is who ended a forced holding, and why.
+	// By is who ended the holding, when that wasn't its own run, and why.
 	// +kubebuilder:validation:MaxLength=1400
 	// +optional
 	By string `json:"by,omitempty"`
@@ -123,8 +138,11 @@ type DeploymentLockStatus struct {
 // DeploymentLock serialises the work on one deployment. It is never deleted;
 // its token is its version.
 //
+// It has no status subresource on purpose: a holding and the record of how the
+// one before it ended are written by the same compare-and-swap, so that no
+// takeover and no forced unlock is ever without its trace.
+//
 // +kubebuilder:object:root=true
-// +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=dlock
 // +kubebuilder:printcolumn:name="Holder",type=string,JSONPath=`.spec.holder.user`
 // +kubebuilder:printcolumn:name="Operation",type=string,JSONPath=`.spec.holder.operation`
