@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rollcall-dev/rollcall/test/cluster/internal/cluster"
+	"github.com/rollcall-dev/rollcall/test/cluster/internal/state"
+	"github.com/rollcall-dev/rollcall/test/cluster/internal/supervisor"
+)
+
+func newStatus(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Print the components and the cluster's health (exit code 3 unless all is well)",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := f.cluster(nil)
+			if err != nil {
+				return err
+			}
+			return c.Status(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+}
+
+func newPID(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "pid COMPONENT",
+		Short: "Print the process id of a component",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := f.cluster(nil)
+			if err != nil {
+				return err
+			}
+			pid, err := c.PID(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), pid)
+			return err
+		},
+	}
+}
+
+// newActions are the commands that act on one component.
+func newActions(f *flags) []*cobra.Command {
+	var all []*cobra.Command
+	for _, a := range []struct {
+		action supervisor.Action
+		short  string
+	}{
+		{supervisor.Start, "Start a component that was stopped"},
+		{supervisor.Stop, "Stop a component until it is started again"},
+		{supervisor.Restart, "Stop and start a component"},
+		{supervisor.Freeze, "Freeze a component's process (SIGSTOP)"},
+		{supervisor.Thaw, "Let a frozen component go on (SIGCONT)"},
+		{supervisor.Kill, "Kill a component (SIGKILL); it is started again as after a crash"},
+	} {
+		var wait bool
+		cmd := &cobra.Command{
+			Use:   string(a.action) + " COMPONENT",
+			Short: a.short,
+			Args:  cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				c, err := f.cluster(nil)
+				if err != nil {
+					return err
+				}
+				if err := c.Do(cmd.Context(), args[0], a.action); err != nil || !wait {
+					return err
+				}
+				return c.WaitReady(cmd.Context())
+			},
+		}
+		cmd.Flags().BoolVar(&wait, "wait", false, "wait until API server and node are ready afterwards")
+		all = append(all, cmd)
+	}
+	return all
+}
+
+// newDaemon is the command by which "up" starts the process that holds the
+// cluster; nobody else should.
+func newDaemon() *cobra.Command {
+	return &cobra.Command{
+		Use:    cluster.DaemonCommand + " STATE FRESH",
+		Hidden: true,
+		Args:   cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			fresh, err := strconv.ParseBool(args[1])
+			if err != nil {
+				return fmt.Errorf("%w: %w", errUsage, err)
+			}
+			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+			return cluster.Daemon(cmd.Context(), state.Dir(args[0]), fresh, log)
+		},
+	}
+}
