@@ -3,6 +3,7 @@ package build_test
 import (
 	"archive/tar"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -207,6 +208,41 @@ func TestArchiveAndLayoutHoldTheSameImage(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(dir, ".*"))
 	require.NoError(t, err)
 	require.Empty(t, left, "temporary files are left behind")
+}
+
+func TestRootFolderHoldsWhatTheLayerHolds(t *testing.T) {
+	t.Parallel()
+	s := spec(program(t, "binary", time.Now()))
+	headers, contents := layer(t, image(t, s))
+	dir := filepath.Join(t.TempDir(), "root")
+	require.NoError(t, build.WriteRoot(dir, s))
+	found := 0
+	require.NoError(t, filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || p == dir {
+			return err
+		}
+		name := strings.TrimPrefix(p, dir+"/")
+		if d.IsDir() {
+			name += "/"
+		}
+		h, ok := headers[name]
+		require.True(t, ok, "%s is not in the layer", name)
+		found++
+		info, err := d.Info()
+		require.NoError(t, err)
+		require.Equal(t, h.FileInfo().Mode().String(), info.Mode().String(), name)
+		switch h.Typeflag {
+		case tar.TypeReg:
+			require.Equal(t, contents[name], string(content(t, p)), name)
+		case tar.TypeSymlink:
+			target, err := os.Readlink(p)
+			require.NoError(t, err)
+			require.Equal(t, h.Linkname, target)
+		}
+		return nil
+	}))
+	require.Len(t, headers, found)
+	require.ErrorContains(t, build.WriteRoot(dir, s), "not empty")
 }
 
 func content(t *testing.T, p string) []byte {

@@ -73,6 +73,51 @@ func writeLayout(dir, tag string, img v1.Image) error {
 	return nil
 }
 
+// WriteRoot writes the image's file system into dir, which must not exist yet or
+// be empty: for a Dockerfile that copies it, so that both ways of building give
+// the same files. Owners are not set: the files belong to whoever runs this,
+// root in a Dockerfile.
+func WriteRoot(dir string, s Spec) error {
+	if err := s.Validate(); err != nil {
+		return fmt.Errorf("check image spec: %w", err)
+	}
+	if old, err := os.ReadDir(dir); err == nil && len(old) > 0 {
+		return fmt.Errorf("write root file system: folder %s is not empty; remove it or name another", dir)
+	}
+	entries, err := s.entries()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make root folder: %w", err)
+	}
+	for _, e := range entries {
+		if err := e.place(filepath.Join(dir, filepath.FromSlash(e.header.Name))); err != nil {
+			return fmt.Errorf("write %s: %w", e.header.Name, err)
+		}
+	}
+	return nil
+}
+
+// place makes the entry at p, whose parent exists.
+func (e entry) place(p string) (err error) {
+	switch e.header.Typeflag {
+	case tar.TypeDir:
+		if err := os.Mkdir(p, 0o755); err != nil {
+			return err
+		}
+		return os.Chmod(p, e.header.FileInfo().Mode())
+	case tar.TypeSymlink:
+		return os.Symlink(e.header.Linkname, p)
+	default:
+		f, err := os.OpenFile(p, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if err != nil {
+			return err
+		}
+		return errors.Join(copyContent(f, e), f.Chmod(e.header.FileInfo().Mode()), f.Close())
+	}
+}
+
 // tarFolder writes the files below dir in lexical order, without owner and time.
 func tarFolder(w io.Writer, dir string) error {
 	tw := tar.NewWriter(w)

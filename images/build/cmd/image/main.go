@@ -25,10 +25,9 @@ func main() {
 
 // request is the command line before it is turned into a build.Spec.
 type request struct {
-	output, oci, tag, arch, user string
-	files, links, dirs, env      []string
-	entrypoint, cmd              []string
-	labels                       map[string]string
+	output, oci, root, tag, arch, user string
+	files, links, dirs, env, labels    []string
+	entrypoint, cmd                    []string
 }
 
 func buildCommand(out io.Writer) *cobra.Command {
@@ -44,6 +43,7 @@ func buildCommand(out io.Writer) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&r.output, "output", "", "docker-archive to write, for \"ctr images import\" or \"docker load\"")
 	f.StringVar(&r.oci, "oci", "", "OCI image layout to write as well: a folder, or a file ending in .tar")
+	f.StringVar(&r.root, "rootfs", "", "folder to write the image's file system into, e.g. within a Dockerfile")
 	f.StringVar(&r.tag, "tag", "", "name and tag of the image")
 	f.StringVar(&r.arch, "arch", runtime.GOARCH, "processor architecture of the programs, as Go names it")
 	f.StringVar(&r.user, "user", fmt.Sprintf("%d:%d", build.NonRootUser, build.NonRootUser), "numeric UID:GID that containers run as")
@@ -53,11 +53,11 @@ func buildCommand(out io.Writer) *cobra.Command {
 	f.StringArrayVar(&r.links, "link", nil, "PATH=TARGET, a symbolic link to a file of the image; may be repeated")
 	f.StringArrayVar(&r.dirs, "dir", nil, "PATH[:MODE], a directory; may be repeated")
 	f.StringArrayVar(&r.env, "env", nil, "NAME=value; may be repeated")
-	f.StringToStringVar(&r.labels, "label", nil, "KEY=value; org.opencontainers.image.title and .version default to the tag's parts")
+	f.StringArrayVar(&r.labels, "label", nil, "KEY=value; may be repeated; org.opencontainers.image.title and .version default to the tag's parts")
 	for _, required := range []string{"tag", "entrypoint"} {
 		cobra.CheckErr(c.MarkFlagRequired(required))
 	}
-	c.MarkFlagsOneRequired("output", "oci")
+	c.MarkFlagsOneRequired("output", "oci", "rootfs")
 	return c
 }
 
@@ -65,6 +65,14 @@ func (r request) run(out io.Writer) error {
 	spec, err := r.spec()
 	if err != nil {
 		return err
+	}
+	if r.root != "" {
+		if err := build.WriteRoot(r.root, spec); err != nil {
+			return err
+		}
+		if r.output == "" && r.oci == "" {
+			return nil
+		}
 	}
 	img, err := build.Image(spec)
 	if err != nil {
@@ -116,8 +124,8 @@ func parseAll[T any](in []string, parse func(string) (T, error)) ([]T, error) {
 	return out, nil
 }
 
-// withDefaultLabels adds the two labels that the tag already tells.
-func withDefaultLabels(tag string, labels map[string]string) (map[string]string, error) {
+// withDefaultLabels reads labels and adds the two that the tag already tells.
+func withDefaultLabels(tag string, labels []string) (map[string]string, error) {
 	ref, err := name.NewTag(tag)
 	if err != nil {
 		return nil, fmt.Errorf("parse tag: %w", err)
@@ -127,8 +135,12 @@ func withDefaultLabels(tag string, labels map[string]string) (map[string]string,
 		"org.opencontainers.image.title":   repo[strings.LastIndex(repo, "/")+1:],
 		"org.opencontainers.image.version": ref.TagStr(),
 	}
-	for k, v := range labels {
-		out[k] = v
+	for _, l := range labels {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok || k == "" {
+			return nil, fmt.Errorf("parse label %q: want KEY=value", l)
+		}
+		out[k] = v // the last one wins, so that a script's labels can be overridden
 	}
 	return out, nil
 }

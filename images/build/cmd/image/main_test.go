@@ -43,11 +43,14 @@ func TestTwoBuildsPrintTheSameDigestAndWriteTheSameBytes(t *testing.T) {
 
 func TestLabelsDefaultToTheTagAndCanBeOverridden(t *testing.T) {
 	t.Parallel()
-	labels, err := withDefaultLabels("example.test/group/rollcall:v1", map[string]string{"org.opencontainers.image.version": "v1.0.0"})
+	labels, err := withDefaultLabels("example.test/group/rollcall:v1", []string{
+		"org.opencontainers.image.version=v0", "org.opencontainers.image.version=v1.0.0", "org.opencontainers.image.description=a, b=c",
+	})
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{
-		"org.opencontainers.image.title":   "rollcall",
-		"org.opencontainers.image.version": "v1.0.0",
+		"org.opencontainers.image.title":       "rollcall",
+		"org.opencontainers.image.version":     "v1.0.0",
+		"org.opencontainers.image.description": "a, b=c",
 	}, labels)
 }
 
@@ -59,6 +62,7 @@ func TestBadCommandLineIsRefused(t *testing.T) {
 		"no tag":              {"--output", out, "--entrypoint", "/x"},
 		"malformed tag":       {"--output", out, "--entrypoint", "/x", "--tag", "A B"},
 		"malformed file flag": {"--output", out, "--entrypoint", "/x", "--tag", "a:b", "--file", "nothing"},
+		"malformed label":     {"--output", out, "--entrypoint", "/x", "--tag", "a:b", "--label", "x"},
 		"root user":           {"--output", out, "--entrypoint", "/x", "--tag", "a:b", "--user", "0:0"},
 	}
 	for name, args := range tests {
