@@ -3,7 +3,7 @@ module github.com/rollcall-dev/rollcall/test/cluster
 go 1.26.0
 
 require (
-	github.com/sethvargo/go-retry v0.3.0
+	github.com/sethvargo/go-retry v0.5.0
 	github.com/spf13/cobra v1.10.2
 	golang.org/x/sys v0.40.0
 	sigs.k8s.io/yaml v1.6.0
@@ -13,4 +13,5 @@ require (
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
 	go.yaml.in/yaml/v2 v2.4.2 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
 )

@@ -106,7 +106,7 @@ also when there is no cluster, or after a crash.`,
 }
 
 func newBuild(f *flags) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build the programs into the cache, nothing else",
 		Args:  cobra.NoArgs,
@@ -118,6 +118,8 @@ func newBuild(f *flags) *cobra.Command {
 			return c.Build(cmd.Context())
 		},
 	}
+	cmd.Flags().BoolVar(&f.controlPlane, "control-plane", false, "only what a control plane runs")
+	return cmd
 }
 
 func newEnv(f *flags) *cobra.Command {

@@ -53,6 +53,7 @@ func Daemon(ctx context.Context, dir state.Dir, fresh bool, log *slog.Logger) er
 	if fresh && errors.Is(context.Cause(ctx), errAbandoned) {
 		log.Info("removing state of an up that didn't finish")
 		err = errors.Join(err, dir.Remove())
+		releaseAbandoned(dir)
 	}
 	return err
 }

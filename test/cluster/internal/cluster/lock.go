@@ -10,6 +10,8 @@ import (
 
 	"github.com/sethvargo/go-retry"
 	"golang.org/x/sys/unix"
+
+	"github.com/rollcall-dev/rollcall/test/cluster/internal/state"
 )
 
 // lockLimit bounds the wait for another command on the same cluster; an up
@@ -73,4 +75,13 @@ func tryLock(path string) (*os.File, error) {
 		return nil, errLocked
 	}
 	return f, nil
+}
+
+// releaseAbandoned removes the lock's file after the command that held it was
+// killed. It is only a file of no bytes: failing is no error.
+func releaseAbandoned(dir state.Dir) {
+	if f, err := tryLock(dir.LockFile()); err == nil {
+		_ = os.Remove(dir.LockFile())
+		f.Close()
+	}
 }

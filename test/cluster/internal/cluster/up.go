@@ -71,6 +71,9 @@ func (c *Cluster) Up(ctx context.Context) (_ *Session, err error) {
 	}
 	if err := c.awaitReady(ctx, s, spec); err != nil {
 		err = fmt.Errorf("bring up %s: %w", c.opts.Name, err)
+		if ctx.Err() != nil { // interrupted: nothing in the logs to explain it
+			return nil, errors.Join(err, s.End())
+		}
 		return nil, errors.Join(err, c.logTail(spec), s.End())
 	}
 	return s, nil
@@ -209,10 +212,6 @@ func link(target, path string) error {
 
 // launch starts the daemon, which starts everything else.
 func (c *Cluster) launch(socket *os.File, fresh bool) (*Session, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program's file: %w", err)
-	}
 	out, err := os.OpenFile(c.dir.Log("daemon"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open daemon's log: %w", err)
@@ -223,7 +222,9 @@ func (c *Cluster) launch(socket *os.File, fresh bool) (*Session, error) {
 		return nil, fmt.Errorf("make pipe to daemon: %w", err)
 	}
 	defer read.Close()
-	cmd := exec.Command(self, DaemonCommand, string(c.dir), fmt.Sprint(fresh))
+	// This very file, even if a newer build has taken its place meanwhile.
+	cmd := exec.Command("/proc/self/exe", DaemonCommand, string(c.dir), fmt.Sprint(fresh))
+	cmd.Args[0] = "cluster"
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{read, socket}
