@@ -143,6 +143,9 @@ type Origin struct {
 	// Check is asked right before a broadcast; an error stops the transaction.
 	// It proves that the lock is still ours.
 	Check func(context.Context) error
+	// Sending, if set, is told a transaction's hash before its first broadcast,
+	// so that it is on record whatever happens next.
+	Sending func(hash string)
 }
 
 // StakeRequest asks that a validator be staked with Amount.
