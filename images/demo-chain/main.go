@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/rollcall-dev/rollcall/images/demo-chain/internal/cli"
+	"github.com/rollcall-dev/rollcall/images/demo-chain/cli"
 )
 
 func main() {

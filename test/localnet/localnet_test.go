@@ -68,7 +68,7 @@ func TestKeyInUseIsNotStartedOnAnEmptyVolume(t *testing.T) {
 	require.False(t, n.WaitExit(2).Success())
 	log, err := os.ReadFile(n.LogPath(2))
 	require.NoError(t, err)
-	require.Contains(t, string(log), "found signature from the same key")
+	require.Contains(t, string(log), "refused to start validator-2: its consensus key "+n.Node(1).ConsensusAddress)
 	n.WaitHeight(0, n.Height(0)+2)
 }
 

@@ -2,14 +2,12 @@
 // init container of a demo chain pod.
 //
 // It guarantees that a node only ever starts with the consensus key that its
-// volume's signing state belongs to, on the chain its blocks belong to; and
-// that a key which comes to a volume that has never signed is not used while
-// the chain still shows its signatures, which someone else must be making.
+// volume's signing state belongs to, on the chain its blocks belong to, and with
+// configuration that comes from the pod and not from an old volume.
 //
-// It does not guarantee that no second process holds the key: two volumes that
-// start within the same seconds both pass. One StatefulSet with one key per
-// ordinal is what rules that out. The consensus key itself is never copied to
-// the volume; the node reads it from the mounted Secret.
+// It does not look for other users of the key: `start` does (package signguard),
+// since a container may start again without its init containers. The consensus
+// key is never copied to the volume; the node reads it from the mounted Secret.
 package initnode
 
 import (
@@ -47,33 +45,24 @@ type Config struct {
 	// BlockTime and MinGasPrices are the node's settings of these names.
 	BlockTime    time.Duration
 	MinGasPrices string
-	// Wait bounds the wait for peers: first for their names, then for their RPC.
+	// Wait bounds the wait for the first peer's name to resolve.
 	Wait time.Duration
 	// Settle is how long names that do not resolve yet are waited for once
 	// another one has: CometBFT looks names up only once, at its start.
 	Settle time.Duration
-	// AllowRecentSignatures switches the look for recent signatures off. Only
-	// for a volume that was lost on a halted chain, after making sure that no
-	// other process has the key.
-	AllowRecentSignatures bool
 }
 
 // Deps are the outside world, replaced in tests.
 type Deps struct {
 	// LookupHost resolves a peer's name.
 	LookupHost func(ctx context.Context, host string) ([]string, error)
-	// Chain connects to the RPC of the node on a host.
-	Chain func(host string) (Chain, error)
-	Log   *slog.Logger
+	Log        *slog.Logger
 }
 
 // Run prepares the volume. After an error the node must not be started.
 func Run(ctx context.Context, cfg Config, deps Deps) error {
 	if deps.LookupHost == nil {
 		deps.LookupHost = net.DefaultResolver.LookupHost
-	}
-	if deps.Chain == nil {
-		deps.Chain = dialChain
 	}
 	keys, err := loadKeys(cfg.KeysDir, cfg.Name)
 	if err != nil {
@@ -99,20 +88,15 @@ func Run(ctx context.Context, cfg Config, deps Deps) error {
 	if err := nodeconfig.WriteFile(filepath.Join(cfg.Home, "config", "genesis.json"), chain.genesis); err != nil {
 		return err
 	}
-	reachable, err := waitForPeers(ctx, cfg, deps, chain)
+	resolved, err := waitForPeers(ctx, cfg, deps, chain)
 	if err != nil {
 		return err
-	}
-	if !signed && !cfg.AllowRecentSignatures {
-		if err := guard(ctx, cfg, deps, chain, reachable, keys.consensusAddress); err != nil {
-			return err
-		}
 	}
 	if err := claimVolume(cfg.Home, volume); err != nil {
 		return err
 	}
 	deps.Log.Info("node prepared", "validator", cfg.Name, "chain", chain.id, "consensus_address", keys.consensusAddress,
-		"genesis_validator", chain.inGenesis, "has_signed", signed, "peers", len(reachable))
+		"genesis_validator", chain.inGenesis, "has_signed", signed, "peers", len(resolved))
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,13 +17,13 @@ const GenesisConfigMap = "chain-genesis"
 
 // object is as much of a Secret or ConfigMap as is written here.
 type object struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Metadata   metadata          `json:"metadata"`
-	Type       string            `json:"type,omitempty"`
-	Immutable  bool              `json:"immutable"`
-	Data       map[string]string `json:"data,omitempty"`
-	StringData map[string]string `json:"stringData,omitempty"`
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	Metadata   metadata `json:"metadata"`
+	Type       string   `json:"type,omitempty"`
+	Immutable  bool     `json:"immutable"`
+	// Data is text in a ConfigMap and base64 in a Secret.
+	Data map[string]string `json:"data"`
 }
 
 type metadata struct {
@@ -98,10 +99,11 @@ func keysSecret(id identity) (object, error) {
 	meta.Labels["rollcall.dev/validator-ordinal"] = strconv.Itoa(id.ordinal)
 	return object{
 		APIVersion: "v1", Kind: "Secret", Type: "Opaque", Immutable: true, Metadata: meta,
-		StringData: map[string]string{
-			"priv_validator_key.json": string(key),
-			"node_key.json":           string(nodeKey),
-			"operator.mnemonic":       id.mnemonic + "\n",
+		// Not stringData, which server-side apply does not track well.
+		Data: map[string]string{
+			"priv_validator_key.json": base64.StdEncoding.EncodeToString(key),
+			"node_key.json":           base64.StdEncoding.EncodeToString(nodeKey),
+			"operator.mnemonic":       base64.StdEncoding.EncodeToString([]byte(id.mnemonic + "\n")),
 		},
 	}, nil
 }

@@ -22,10 +22,6 @@ import (
 	serverconfig "github.com/cosmos/cosmos-sdk/server/config"
 )
 
-// GuardedCommits is how many of the newest commits are searched for signatures
-// of a key before it is put to use on a volume that has never signed.
-const GuardedCommits = 20
-
 // The ports of a node, on every address it is given.
 const (
 	P2PPort        = 26656

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"io/fs"
 	"os"
@@ -70,12 +71,12 @@ func TestNetworkForKubernetes(t *testing.T) {
 		require.Equal(t, secret.Metadata.Name+".yaml", name)
 		require.True(t, secret.Immutable)
 		require.Equal(t, secret.Metadata.Name, "validator-"+secret.Metadata.Labels["rollcall.dev/validator-ordinal"]+"-keys")
-		require.Len(t, secret.StringData, 3)
+		require.Len(t, secret.Data, 3)
 
-		mnemonic := secret.StringData["operator.mnemonic"]
+		mnemonic := string(decode(t, secret.Data["operator.mnemonic"]))
 		require.Len(t, strings.Fields(mnemonic), 24)
 		var key privval.FilePVKey
-		require.NoError(t, cmtjson.Unmarshal([]byte(secret.StringData["priv_validator_key.json"]), &key))
+		require.NoError(t, cmtjson.Unmarshal(decode(t, secret.Data["priv_validator_key.json"]), &key))
 		require.Equal(t, key.Address.String(), secret.Metadata.Annotations["rollcall.dev/consensus-address"])
 		addresses[key.Address.String()] = true
 
@@ -107,6 +108,13 @@ func TestNetworkForKubernetes(t *testing.T) {
 	require.Len(t, genesis.AppState.Bank.Balances, 16)
 }
 
+func decode(t *testing.T, text string) []byte {
+	t.Helper()
+	raw, err := base64.StdEncoding.DecodeString(text)
+	require.NoError(t, err)
+	return raw
+}
+
 // object is a Secret or ConfigMap as Kubernetes would read it.
 type object struct {
 	APIVersion string `json:"apiVersion"`
@@ -116,10 +124,9 @@ type object struct {
 		Labels      map[string]string `json:"labels"`
 		Annotations map[string]string `json:"annotations"`
 	} `json:"metadata"`
-	Type       string            `json:"type"`
-	Immutable  bool              `json:"immutable"`
-	Data       map[string]string `json:"data"`
-	StringData map[string]string `json:"stringData"`
+	Type      string            `json:"type"`
+	Immutable bool              `json:"immutable"`
+	Data      map[string]string `json:"data"`
 }
 
 func TestNetworkSeeds(t *testing.T) {

@@ -22,8 +22,8 @@ func initNodeCommand() *cobra.Command {
 		Long: `Prepare a node's volume before it starts.
 
 Writes the configuration, puts the genesis in place, waits for the peers' names,
-and refuses when the volume belongs to another key or network, or when the
-consensus key is new to the volume and still signs blocks elsewhere.`,
+and refuses when the key is missing or malformed, or the volume belongs to
+another key or network.`,
 		Args: cobra.NoArgs, PersistentPreRunE: noHome,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
@@ -43,9 +43,7 @@ consensus key is new to the volume and still signs blocks elsewhere.`,
 	f.StringVar(&cfg.GenesisDir, "genesis", "/genesis", "folder with genesis.json and persistent_peers")
 	f.DurationVar(&cfg.BlockTime, "block-time", time.Second, "pause between blocks")
 	f.StringVar(&cfg.MinGasPrices, "min-gas-prices", "0"+app.Denom, "lowest gas price the node accepts")
-	f.DurationVar(&cfg.Wait, "wait", time.Minute, "longest wait for the peers' names, and again for their RPC")
+	f.DurationVar(&cfg.Wait, "wait", time.Minute, "longest wait for the first peer's name to resolve")
 	f.DurationVar(&cfg.Settle, "settle", 10*time.Second, "longest wait for the other peers' names once one resolves")
-	f.BoolVar(&cfg.AllowRecentSignatures, "allow-recent-signatures", false,
-		"start although the key signed recently; only if the volume was lost, the chain is halted, and nothing else has the key")
 	return cmd
 }
