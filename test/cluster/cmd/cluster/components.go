@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -84,10 +86,54 @@ func newActions(f *flags) []*cobra.Command {
 	return all
 }
 
-// newDaemon is the command by which "up" starts the process that holds the
-// cluster; nobody else should.
-func newDaemon() *cobra.Command {
+func newLoad(f *flags) *cobra.Command {
 	return &cobra.Command{
+		Use:   "load FILE.tar...",
+		Short: "Import image archives into the cluster",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := f.cluster(nil)
+			if err != nil {
+				return err
+			}
+			return c.Load(cmd.Context(), args)
+		},
+	}
+}
+
+func newExec(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "exec -- COMMAND [ARGUMENT...]",
+		Short: "Run a command in the cluster's namespaces",
+		Long: `Runs a command in the mount, network, pid and host name namespaces of a full
+cluster, with KUBECONFIG set. There, /run, /tmp, /var/lib and /var/log are the
+cluster's own. The exit code is the command's.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := f.cluster(nil)
+			if err != nil {
+				return err
+			}
+			run, err := c.Exec(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			run.Stdin, run.Stdout, run.Stderr = os.Stdin, os.Stdout, os.Stderr
+			err = run.Run()
+			var ended *exec.ExitError
+			if errors.As(err, &ended) {
+				return &commandError{code: max(ended.ExitCode(), exitFailed)}
+			}
+			return err
+		},
+	}
+}
+
+// newInternal are the commands by which the tool starts itself: the process
+// that holds a cluster, and the first process of a sandbox. Nobody else should.
+func newInternal() []*cobra.Command {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	return []*cobra.Command{{
 		Use:    cluster.DaemonCommand + " STATE FRESH",
 		Hidden: true,
 		Args:   cobra.ExactArgs(2),
@@ -96,8 +142,14 @@ func newDaemon() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("%w: %w", errUsage, err)
 			}
-			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 			return cluster.Daemon(cmd.Context(), state.Dir(args[0]), fresh, log)
 		},
-	}
+	}, {
+		Use:    cluster.InitCommand + " STATE",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cluster.Init(cmd.Context(), state.Dir(args[0]), log)
+		},
+	}}
 }

@@ -88,7 +88,7 @@ func (c *Cluster) clear(ctx context.Context, spec state.Spec, run state.Run) err
 		}
 	}
 	if spec.Mode == state.Full {
-		if err := removeCgroups(ctx, spec); err != nil {
+		if err := removeCgroups(ctx, c.dir, spec); err != nil {
 			return fmt.Errorf("remove control groups: %w", err)
 		}
 	}

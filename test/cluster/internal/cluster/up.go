@@ -258,6 +258,9 @@ func (c *Cluster) awaitReady(ctx context.Context, s *Session, spec state.Spec) e
 	err := c.awaitAPI(ctx, spec)
 	if err == nil && spec.Mode == state.Full {
 		err = c.awaitNode(ctx, spec)
+		if err == nil {
+			err = c.addons(ctx, spec)
+		}
 	}
 	if err != nil && errors.Is(context.Cause(ctx), errDaemonEnded) {
 		return errDaemonEnded

@@ -137,6 +137,3 @@ func ControlPlaneArgs(d state.Dir, s state.Spec) []string {
 	add("scheduler", "--kubeconfig="+d.Kubeconfig(), "--secure-port=0", "--leader-elect=false", "--profiling=false")
 	return args
 }
-
-// Node tbd.
-func Node(d state.Dir, s state.Spec, f Files) error { return nil }

@@ -4,7 +4,9 @@
 package render
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -112,6 +114,12 @@ func AdmissionConfig() ([]byte, error) {
 			},
 		}}},
 	})
+}
+
+// shortHash is a name for a longer one.
+func shortHash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:4])
 }
 
 func marshal(v any) ([]byte, error) {
