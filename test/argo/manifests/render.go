@@ -28,7 +28,8 @@ type CRDs string
 const (
 	// Minimal definitions accept any spec, as the release's install files do.
 	Minimal CRDs = "minimal"
-	// Full definitions let the API server check each field. They are 7 MB.
+	// Full definitions let the API server check each field. They are 7 MB, and
+	// applying them takes the API server seconds.
 	Full CRDs = "full"
 )
 
@@ -66,14 +67,20 @@ const (
 const upstreamController = "quay.io/argoproj/workflow-controller"
 
 // Render returns the manifests as a YAML stream in the order of application:
-// the namespace and the definitions first.
+// the definitions and the namespace first.
 func Render(o Options) ([]byte, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
+	definitions, err := o.definitions()
+	if err != nil {
+		return nil, err
+	}
 	disk := filesys.MakeFsInMemory()
-	if err := copyTree(disk, os.DirFS(o.Module), "manifests", upstream); err != nil {
-		return nil, fmt.Errorf("read the release's manifests: %w", err)
+	for _, base := range []string{"manifests/base/workflow-controller", "manifests/cluster-install-no-crds/workflow-controller-rbac"} {
+		if err := copyTree(disk, os.DirFS(o.Module), base, upstream); err != nil {
+			return nil, fmt.Errorf("read the release's manifests: %w", err)
+		}
 	}
 	if err := copyTree(disk, overlay, ".", root); err != nil {
 		return nil, fmt.Errorf("read overlay: %w", err)
@@ -86,7 +93,7 @@ func Render(o Options) ([]byte, error) {
 		return nil, fmt.Errorf("write kustomization: %w", err)
 	}
 	opts := krusty.MakeDefaultOptions()
-	opts.Reorder = krusty.ReorderOptionLegacy // namespaces and definitions come first
+	opts.Reorder = krusty.ReorderOptionLegacy // the namespace comes first
 	resources, err := krusty.MakeKustomizer(opts).Run(disk, path.Join(root, "top"))
 	if err != nil {
 		return nil, fmt.Errorf("run kustomize: %w", err)
@@ -94,6 +101,27 @@ func Render(o Options) ([]byte, error) {
 	out, err := resources.AsYaml()
 	if err != nil {
 		return nil, fmt.Errorf("write manifests: %w", err)
+	}
+	return append(definitions, out...), nil
+}
+
+// definitions joins the release's custom resource definitions as they are.
+// Kustomize would take seconds over the full ones and has nothing to change.
+func (o Options) definitions() ([]byte, error) {
+	files, err := filepath.Glob(filepath.Join(o.Module, "manifests/base/crds", string(o.CRDs), "argoproj.io_*.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("list custom resource definitions: %w", err)
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("list custom resource definitions: none in %s", o.Module)
+	}
+	var out []byte
+	for _, f := range files { // sorted by Glob
+		data, err := os.ReadFile(f)
+		if err != nil {
+			return nil, fmt.Errorf("read custom resource definition: %w", err)
+		}
+		out = append(append(out, data...), "\n---\n"...)
 	}
 	return out, nil
 }
@@ -137,7 +165,7 @@ func (o Options) kustomization() ([]byte, error) {
 	k := types.Kustomization{
 		TypeMeta:  types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind},
 		Namespace: o.Namespace,
-		Resources: []string{"../upstream/manifests/base/crds/" + string(o.CRDs), "../base"},
+		Resources: []string{"../base"},
 		Images:    []types.Image{{Name: upstreamController, NewName: name, NewTag: tag}},
 		Patches: []types.Patch{{
 			Target: &types.Selector{ResId: resid.ResId{Gvk: resid.Gvk{Kind: "Deployment"}, Name: "workflow-controller"}},
