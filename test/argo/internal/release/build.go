@@ -21,7 +21,7 @@ const (
 	// dirPrefix begins the name of each build's folder in the cache.
 	dirPrefix = "argo-"
 	// buildLimit bounds one build; cold it takes about ten minutes on two cores.
-	buildLimit = 45 * time.Minute
+	buildLimit = 60 * time.Minute
 	// lockLimit bounds the wait for another process that builds.
 	lockLimit = buildLimit + 5*time.Minute
 	// progressEvery is the time between two lines while compiling.
