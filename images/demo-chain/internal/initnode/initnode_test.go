@@ -28,7 +28,6 @@ type pod struct {
 	cfg     Config
 	key     ed25519.PrivKey
 	unknown map[string]bool // hosts that do not resolve
-	chain   *fakeChain      // nil: no RPC answers
 }
 
 func newPod(t *testing.T, ordinal int) *pod {

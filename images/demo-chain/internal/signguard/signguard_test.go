@@ -2,7 +2,9 @@ package signguard
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"testing"
@@ -120,7 +122,11 @@ func TestSubjectOf(t *testing.T) {
 	}
 	put("config/priv_validator_key.json", privval.FilePVKey{Address: ours.PubKey().Address(), PubKey: ours.PubKey(), PrivKey: ours})
 	put("config/node_key.json", nodeKey)
-	put("config/genesis.json", map[string]any{"chain_id": testChain, "app_state": map[string]any{"pubkey": ours.PubKey().Bytes()}})
+	genesis := func(state string) {
+		raw := fmt.Appendf(nil, `{"chain_id":%q,"app_state":%s}`, testChain, state)
+		require.NoError(t, nodeconfig.WriteFile(filepath.Join(home, "config/genesis.json"), raw))
+	}
+	genesis(fmt.Sprintf(`{"pubkey":%q}`, base64.StdEncoding.EncodeToString(ours.PubKey().Bytes())))
 	cfg := cmtcfg.DefaultConfig().SetRoot(home)
 	cfg.Moniker = "validator-1"
 	cfg.P2P.PersistentPeers = string(nodeKey.ID()) + "@own.host:26656, 0011@other.host:26656"
@@ -132,13 +138,13 @@ func TestSubjectOf(t *testing.T) {
 	}, s)
 
 	put("data/priv_validator_state.json", privval.FilePVLastSignState{Height: 3})
-	put("config/genesis.json", map[string]any{"chain_id": testChain, "app_state": map[string]any{}})
+	genesis("{}")
 	s, err = SubjectOf(cfg)
 	require.NoError(t, err)
 	require.True(t, s.HasSigned)
 	require.False(t, s.InGenesis)
 
-	put("config/priv_validator_key.json", "sesame")
+	require.NoError(t, nodeconfig.WriteFile(filepath.Join(home, "config/priv_validator_key.json"), []byte(`{"priv_key":"sesame"}`)))
 	_, err = SubjectOf(cfg)
 	require.ErrorContains(t, err, "is not a CometBFT priv_validator_key")
 	require.NotContains(t, err.Error(), "sesame")
