@@ -117,6 +117,7 @@ func (a *Adapter) deliver(ctx context.Context, tx signed, origin chain.Origin) (
 		last    error
 		moved   = time.Now()
 		scanned = height - 1 // blocks up to here don't hold it
+		taken   int64        // height at which the sequence number was seen to be used
 	)
 	for {
 		if height >= sendAt && height < tx.timeout {
@@ -140,12 +141,16 @@ func (a *Adapter) deliver(ctx context.Context, tx signed, origin chain.Origin) (
 		}
 		var (
 			node   chain.Node
+			acc    account
 			result *comet.TxResult
 		)
 		err := a.use(ctx, func(ctx context.Context, e chain.Endpoint) (err error) {
 			// First the height, then the look: a transaction that isn't found
 			// then isn't in the blocks up to it.
 			if node, err = a.rpc.Status(ctx, e); err != nil {
+				return err
+			}
+			if acc, err = a.account(ctx, e, tx.signer); err != nil {
 				return err
 			}
 			result, err = a.lookup(ctx, e, tx, &scanned, node.Height)
@@ -162,6 +167,16 @@ func (a *Adapter) deliver(ctx context.Context, tx signed, origin chain.Origin) (
 			return *result, nil
 		case node.Height > height:
 			height, moved = node.Height, time.Now()
+		}
+		if taken == 0 && err == nil && acc.sequence > tx.sequence {
+			taken = height
+		}
+		if taken > 0 && height >= taken+settle {
+			// Another transaction of the account went in before this one.
+			return comet.TxResult{}, (&Refusal{
+				Stage: StageCheck, What: "the transaction", Codespace: spaceSDK, Code: codeSequence, Hash: tx.hash,
+				Log: fmt.Sprintf("account sequence was used by another transaction: expected %d, got %d", acc.sequence, tx.sequence),
+			}).fault()
 		}
 		if height >= tx.timeout+settle {
 			e := fault.New(fault.TimedOut, "transaction %s is in no block up to %d, and can't get into a later one", tx.hash, tx.timeout)

@@ -58,9 +58,11 @@ type unsigned struct {
 
 // signed is a transaction that is ready to be sent.
 type signed struct {
-	raw     []byte
-	hash    string
-	timeout int64
+	raw      []byte
+	hash     string
+	signer   string // account address
+	sequence uint64
+	timeout  int64
 }
 
 // sign encodes and signs in SIGN_MODE_DIRECT (cosmos.tx.v1beta1: TxRaw, TxBody,
@@ -86,5 +88,5 @@ func (u unsigned) sign(op operator) signed {
 
 	doc := message(nil).bytes(1, body).bytes(2, auth).str(3, u.chainID).uint(4, u.account)
 	raw := message(nil).bytes(1, body).bytes(2, auth).bytes(3, op.sign(doc))
-	return signed{raw: raw, hash: comet.Hash(raw), timeout: u.timeout}
+	return signed{raw: raw, hash: comet.Hash(raw), signer: op.account, sequence: u.sequence, timeout: u.timeout}
 }
