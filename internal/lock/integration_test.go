@@ -26,8 +26,8 @@ import (
 	"github.com/rollcall-dev/rollcall/test/kubetest"
 )
 
-// ttl is as short as a busy machine allows: a request may take a quarter of it.
-const ttl = 2 * time.Second
+// ttl is as short as a busy machine allows: a request may take an eighth of it.
+const ttl = 4 * time.Second
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m)) }
 
@@ -42,7 +42,11 @@ var applied sync.Map // of *kubetest.ControlPlane to *sync.Once
 
 func newSite(t *testing.T, opts ...kubetest.Option) site {
 	t.Helper()
-	cp := kubetest.Start(t, opts...)
+	return siteOf(t, kubetest.Start(t, opts...))
+}
+
+func siteOf(t *testing.T, cp *kubetest.ControlPlane) site {
+	t.Helper()
 	once, _ := applied.LoadOrStore(cp, new(sync.Once))
 	once.(*sync.Once).Do(func() {
 		cp.ApplyCRDs(t, filepath.Join("..", "..", "manifests", "crds"))

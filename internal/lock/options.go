@@ -154,8 +154,8 @@ func (l *Lock) renewal() time.Duration { return l.ttl / 3 }
 func (l *Lock) grace() time.Duration { return l.ttl * 2 / 3 }
 
 // requestTimeout bounds one API request so that a renewal that hangs leaves
-// time for another before the grace is over.
-func (l *Lock) requestTimeout() time.Duration { return min(kube.RequestTimeout, l.ttl/4) }
+// time for another one, and that for a third, before the grace is over.
+func (l *Lock) requestTimeout() time.Duration { return min(kube.RequestTimeout, l.ttl/8) }
 
 // poll is how often a waiter looks again even when no watch reports anything.
 func (l *Lock) poll() time.Duration { return jitter(min(4*time.Second, l.ttl/4)) }
