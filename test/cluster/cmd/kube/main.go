@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
@@ -46,9 +45,6 @@ func command(name string) (*cobra.Command, error) {
 	case "kube-apiserver":
 		return apiserver.NewAPIServerCommand(), nil
 	case "kube-controller-manager":
-		// Its hostpath provisioner makes the folders of volumes, with mode 0777
-		// less the umask, and pods that don't run as root must write there.
-		syscall.Umask(0)
 		return controllermanager.NewControllerManagerCommand(), nil
 	case "kube-scheduler":
 		return scheduler.NewSchedulerCommand(), nil

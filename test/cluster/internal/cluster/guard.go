@@ -127,6 +127,9 @@ func Init(ctx context.Context, dir state.Dir, log *slog.Logger) error {
 	if err := sandbox.Network(table, spec.Programs["ip"], render.NodeIP); err != nil {
 		return err
 	}
+	if err := sandbox.OpenVolumes(ctx, render.HostpathVolumes, log); err != nil {
+		return err
+	}
 	go sandbox.Forward(ctx, listener, net.JoinHostPort("127.0.0.1", fmt.Sprint(render.InnerPort)), log)
 	return serve(ctx, supervisor.New(table, log, nodeComponents(dir, spec)), dir)
 }
