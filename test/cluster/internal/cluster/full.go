@@ -90,14 +90,18 @@ func (c *Cluster) awaitNode(ctx context.Context, spec state.Spec) error {
 	if err != nil {
 		return err
 	}
-	return api.WaitFor(ctx, "the node", nodeLimit, client.Condition(nodePath(spec), "Ready"))
+	began := time.Now()
+	if err := api.WaitFor(ctx, "the node", nodeLimit, client.Condition(nodePath(spec), "Ready")); err != nil {
+		return err
+	}
+	c.opts.Log("node ready after %.1f s more", time.Since(began).Seconds())
+	return nil
 }
 
 const dnsDeployment = "/apis/apps/v1/namespaces/kube-system/deployments/coredns"
 
-// addons imports the cluster's own images, applies CoreDNS and the
-// StorageClass, and waits until names are resolved.
-func (c *Cluster) addons(ctx context.Context, spec state.Spec) error {
+// importOwn imports the cluster's own images that it doesn't have yet.
+func (c *Cluster) importOwn(ctx context.Context, spec state.Spec) error {
 	present, err := c.images(ctx, spec)
 	if err != nil {
 		return err
@@ -109,6 +113,11 @@ func (c *Cluster) addons(ctx context.Context, spec state.Spec) error {
 			}
 		}
 	}
+	return nil
+}
+
+// applyAddons applies CoreDNS and the StorageClass.
+func (c *Cluster) applyAddons(ctx context.Context, spec state.Spec) error {
 	var manifest bytes.Buffer
 	values := map[string]string{"Image": spec.Images["coredns"], "IP": render.DNSIP, "Domain": render.Domain}
 	if err := dnsTemplate.Execute(&manifest, values); err != nil {
@@ -122,11 +131,21 @@ func (c *Cluster) addons(ctx context.Context, spec state.Spec) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("apply manifests: %w: %s", err, bytes.TrimSpace(out))
 	}
+	return nil
+}
+
+// awaitAddons waits until names are resolved.
+func (c *Cluster) awaitAddons(ctx context.Context, spec state.Spec) error {
 	client, err := api.New(c.dir.PKI(), spec.Port)
 	if err != nil {
 		return err
 	}
-	return api.WaitFor(ctx, "CoreDNS", addonLimit, client.Condition(dnsDeployment, "Available"))
+	began := time.Now()
+	if err := api.WaitFor(ctx, "CoreDNS", addonLimit, client.Condition(dnsDeployment, "Available")); err != nil {
+		return err
+	}
+	c.opts.Log("DNS ready after %.1f s more", time.Since(began).Seconds())
+	return nil
 }
 
 // ctr returns the command of containerd's client for the cluster's containerd.

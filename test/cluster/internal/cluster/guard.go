@@ -150,9 +150,11 @@ func mounts(dir state.Dir, spec state.Spec) error {
 	return sandbox.Mounts([]string{string(dir), filepath.Dir(spec.Kube)}, binds)
 }
 
-// Stop limits: nothing of a component's own is lost by SIGKILL but time, since
-// everything is etcd's and on disk.
-const componentStopLimit = 4 * time.Second
+const (
+	componentStopLimit = 4 * time.Second
+	// The API server would wait for its watches; it has nothing to lose.
+	apiServerStopLimit = time.Second
+)
 
 // nodeComponents are the components of a full cluster, each with what it waits
 // for.
@@ -166,9 +168,13 @@ func nodeComponents(dir state.Dir, spec state.Spec) []supervisor.Component {
 	}
 	var all []supervisor.Component
 	for _, c := range render.NodeCommands(dir, spec) {
+		limit := componentStopLimit
+		if c.Name == "kube-apiserver" {
+			limit = apiServerStopLimit
+		}
 		all = append(all, supervisor.Component{
 			Name: c.Name, Path: c.Path, Args: c.Args, Env: environment,
-			Log: dir.Log(c.Name), Wait: waits[c.Name], StopLimit: componentStopLimit,
+			Log: dir.Log(c.Name), Wait: waits[c.Name], StopLimit: limit,
 		})
 	}
 	return all

@@ -109,13 +109,8 @@ func (c *Cluster) alreadyUp(ctx context.Context) (bool, error) {
 	if !run.Daemon.Alive() {
 		return false, c.clear(ctx, spec, run)
 	}
-	if err := c.awaitAPI(ctx, spec); err != nil {
+	if err := c.awaitAll(ctx, spec); err != nil {
 		return false, fmt.Errorf("%s runs but isn't ready: %w", c.opts.Name, err)
-	}
-	if spec.Mode == state.Full {
-		if err := c.addons(ctx, spec); err != nil {
-			return false, err
-		}
 	}
 	c.opts.Log("cluster %s is up already", c.opts.Name)
 	return true, nil
@@ -255,17 +250,35 @@ func (c *Cluster) awaitReady(ctx context.Context, s *Session, spec state.Spec) e
 		case <-ctx.Done():
 		}
 	}()
-	err := c.awaitAPI(ctx, spec)
-	if err == nil && spec.Mode == state.Full {
-		err = c.awaitNode(ctx, spec)
-		if err == nil {
-			err = c.addons(ctx, spec)
-		}
-	}
+	err := c.awaitAll(ctx, spec)
 	if err != nil && errors.Is(context.Cause(ctx), errDaemonEnded) {
 		return errDaemonEnded
 	}
 	return err
+}
+
+// awaitAll waits for everything that makes a cluster of the mode ready.
+func (c *Cluster) awaitAll(ctx context.Context, spec state.Spec) error {
+	if spec.Mode == state.ControlPlane {
+		return c.awaitAPI(ctx, spec)
+	}
+	// Importing images needs containerd only, and takes about as long as the
+	// API server's start.
+	imported := make(chan error, 1)
+	go func() { imported <- c.importOwn(ctx, spec) }()
+	if err := c.awaitAPI(ctx, spec); err != nil {
+		return err
+	}
+	if err := c.applyAddons(ctx, spec); err != nil {
+		return err
+	}
+	if err := <-imported; err != nil {
+		return err
+	}
+	if err := c.awaitNode(ctx, spec); err != nil {
+		return err
+	}
+	return c.awaitAddons(ctx, spec)
 }
 
 // awaitAPI waits until the API server is ready and the default namespace can
