@@ -1,5 +1,6 @@
 // Command probe is what the end-to-end test runs in pods: an HTTP server that
-// tells its name, asks another URL, and keeps a file on a volume.
+// tells its name, asks another URL, looks a name up, and reads a file from a
+// volume. "write CONTENT" writes that file.
 package main
 
 import (
@@ -10,17 +11,23 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 )
 
 const (
-	volume       = "/data"
+	file         = "/data/file" // on the pod's volume
 	requestLimit = 3 * time.Second
 )
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == "write" {
+		if err := os.WriteFile(file, []byte(os.Args[2]), 0o600); err != nil {
+			fmt.Fprintln(os.Stderr, "probe:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	http.HandleFunc("GET /name", func(w http.ResponseWriter, _ *http.Request) { answer(w)(os.Hostname()) })
@@ -29,11 +36,8 @@ func main() {
 		all, err := net.DefaultResolver.LookupHost(r.Context(), r.FormValue("name"))
 		answer(w)(fmt.Sprint(all), err)
 	})
-	http.HandleFunc("PUT /file", func(w http.ResponseWriter, r *http.Request) {
-		answer(w)("", os.WriteFile(filepath.Join(volume, "file"), []byte(r.FormValue("content")), 0o600))
-	})
 	http.HandleFunc("GET /file", func(w http.ResponseWriter, _ *http.Request) {
-		raw, err := os.ReadFile(filepath.Join(volume, "file"))
+		raw, err := os.ReadFile(file)
 		answer(w)(string(raw), err)
 	})
 	server := &http.Server{Addr: ":8080", ReadHeaderTimeout: requestLimit}
