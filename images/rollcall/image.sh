@@ -2,8 +2,9 @@
 # image.sh BIN_DIR [flags of "image build"]
 #
 # The one recipe of the rollcall image, used by the Dockerfile and by builds
-# without a container engine alike. BIN_DIR holds the static programs rollcall and
-# reconciler. Which links there are, rollcall itself tells: one for each step.
+# without a container engine alike. BIN_DIR holds the static program rollcall, and
+# reconciler, without which the image can run steps but not watch. rollcall itself
+# tells which links there are: one for each step.
 set -eu
 bin=$(cd "$1" && pwd)
 shift
@@ -13,6 +14,11 @@ steps=$("$bin/rollcall" --list-steps)
 for step in $steps; do
 	set -- "$@" --link "/usr/bin/$step=rollcall"
 done
+if [ -f "$bin/reconciler" ]; then
+	set -- "$@" --file "$bin/reconciler:/usr/bin/reconciler"
+else
+	echo "image.sh: $bin has no reconciler; the image will have only the steps" >&2
+fi
 tool=$(mktemp -d)
 trap 'rm -rf "$tool"' EXIT
 go -C "$here/../build" build -trimpath -buildvcs=false -o "$tool/image" ./cmd/image
@@ -22,6 +28,5 @@ go -C "$here/../build" build -trimpath -buildvcs=false -o "$tool/image" ./cmd/im
 	--user 65532:65532 \
 	--env PATH=/usr/bin \
 	--file "$bin/rollcall:/usr/bin/rollcall" \
-	--file "$bin/reconciler:/usr/bin/reconciler" \
 	--label org.opencontainers.image.description="Scales a validator set on Kubernetes, one step at a time" \
 	"$@"

@@ -70,7 +70,7 @@ func (a *app) pathsCommand() *cobra.Command {
 			}
 			values := [][2]string{
 				{"version", release.Version},
-				{"bin_dir", bins.Dir},
+				{"bin", bins.Dir},
 				{"argo", bins.Path(release.CLI)},
 				{"workflow_controller", bins.Path(release.Controller)},
 				{"argoexec", bins.Path(release.Executor)},
