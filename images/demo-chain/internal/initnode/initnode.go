@@ -6,8 +6,8 @@
 // configuration that comes from the pod and not from an old volume.
 //
 // It does not look for other users of the key: `start` does (package signguard),
-// since a container may start again without its init containers. The consensus
-// key is never copied to the volume; the node reads it from the mounted Secret.
+// since a container may start again without its init containers. The keys are
+// never copied to the volume, only to memory.
 package initnode
 
 import (
@@ -38,8 +38,11 @@ type Config struct {
 	PodIP string
 	// Home is the node's home on its volume.
 	Home string
-	// KeysDir holds this node's priv_validator_key.json and node_key.json.
-	KeysDir string
+	// SecretsDir holds this node's priv_validator_key.json and node_key.json, as
+	// the kubelet mounts them, and KeysDir, in memory, gets copies for the node:
+	// the kubelet empties the mount of a running container when any of the
+	// volume's Secrets changes.
+	SecretsDir, KeysDir string
 	// GenesisDir holds genesis.json and persistent_peers.
 	GenesisDir string
 	// BlockTime and MinGasPrices are the node's settings of these names.
@@ -64,7 +67,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) error {
 	if deps.LookupHost == nil {
 		deps.LookupHost = net.DefaultResolver.LookupHost
 	}
-	keys, err := loadKeys(cfg.KeysDir, cfg.Name)
+	keys, err := loadKeys(cfg.SecretsDir, cfg.Name)
 	if err != nil {
 		return err
 	}
@@ -80,7 +83,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) error {
 	err = nodeconfig.Write(cfg.Home, nodeconfig.Settings{
 		Moniker: cfg.Name, Listen: "0.0.0.0", External: cfg.PodIP, PersistentPeers: chain.peers,
 		BlockTime: cfg.BlockTime, MinGasPrices: cfg.MinGasPrices, ChainID: chain.id,
-		KeyFile: keys.keyFile, NodeKeyFile: keys.nodeKeyFile,
+		KeyFile: filepath.Join(cfg.KeysDir, consensusKeyName), NodeKeyFile: filepath.Join(cfg.KeysDir, nodeKeyName),
 	})
 	if err != nil {
 		return err
@@ -90,6 +93,9 @@ func Run(ctx context.Context, cfg Config, deps Deps) error {
 	}
 	resolved, err := waitForPeers(ctx, cfg, deps, chain)
 	if err != nil {
+		return err
+	}
+	if err := keys.copyTo(cfg.KeysDir); err != nil {
 		return err
 	}
 	if err := claimVolume(cfg.Home, volume); err != nil {

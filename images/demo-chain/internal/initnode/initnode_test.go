@@ -37,17 +37,17 @@ func newPod(t *testing.T, ordinal int) *pod {
 		key: ed25519.GenPrivKeyFromSecret([]byte(fmt.Sprint("key", ordinal))), unknown: map[string]bool{},
 		cfg: Config{
 			Name: fmt.Sprintf("validator-%d", ordinal), PodIP: "10.0.0.9", Home: filepath.Join(dir, "data"),
-			KeysDir: filepath.Join(dir, "keys"), GenesisDir: filepath.Join(dir, "genesis"),
+			SecretsDir: filepath.Join(dir, "secrets"), KeysDir: filepath.Join(dir, "keys"), GenesisDir: filepath.Join(dir, "genesis"),
 			BlockTime: time.Second, MinGasPrices: "0stake", Wait: time.Second, Settle: 50 * time.Millisecond,
 		},
 	}
-	for _, d := range []string{p.cfg.KeysDir, p.cfg.GenesisDir} {
+	for _, d := range []string{p.cfg.SecretsDir, p.cfg.KeysDir, p.cfg.GenesisDir} {
 		require.NoError(t, os.MkdirAll(d, 0o700))
 	}
 	p.putKey(t, p.key)
 	nodeKey, err := cmtjson.Marshal(p2p.NodeKey{PrivKey: nodeKeyOf(ordinal)})
 	require.NoError(t, err)
-	p.put(t, p.cfg.KeysDir, "node_key.json", nodeKey)
+	p.put(t, p.cfg.SecretsDir, "node_key.json", nodeKey)
 	p.put(t, p.cfg.GenesisDir, "genesis.json", []byte(`{"chain_id":"`+testChain+`","genesis_time":"2025-01-01T00:00:00Z","app_state":{}}`))
 	var peers []string
 	for i := range 3 {
@@ -65,7 +65,7 @@ func (p *pod) putKey(t *testing.T, key ed25519.PrivKey) {
 	t.Helper()
 	raw, err := cmtjson.Marshal(privval.FilePVKey{Address: key.PubKey().Address(), PubKey: key.PubKey(), PrivKey: key})
 	require.NoError(t, err)
-	p.put(t, p.cfg.KeysDir, "priv_validator_key.json", raw)
+	p.put(t, p.cfg.SecretsDir, "priv_validator_key.json", raw)
 }
 
 func (p *pod) put(t *testing.T, dir, name string, content []byte) {
@@ -118,18 +118,18 @@ func TestRun(t *testing.T) {
 			p.putState(t, 50)
 		}, ""},
 		"a missing Secret is named": {7, func(t *testing.T, p *pod) {
-			require.NoError(t, os.Remove(filepath.Join(p.cfg.KeysDir, "priv_validator_key.json")))
+			require.NoError(t, os.Remove(filepath.Join(p.cfg.SecretsDir, "priv_validator_key.json")))
 		}, "no key for validator-7: Secret validator-7-keys does not exist or has no priv_validator_key.json"},
 		"a malformed key is named and not quoted": {7, func(t *testing.T, p *pod) {
-			p.put(t, p.cfg.KeysDir, "priv_validator_key.json", []byte(`{"priv_key":"sesame"}`))
+			p.put(t, p.cfg.SecretsDir, "priv_validator_key.json", []byte(`{"priv_key":"sesame"}`))
 		}, "bad key for validator-7: priv_validator_key.json in Secret validator-7-keys is malformed: not a CometBFT priv_validator_key"},
 		"a key whose halves do not match is refused": {7, func(t *testing.T, p *pod) {
 			raw, err := cmtjson.Marshal(privval.FilePVKey{Address: other.PubKey().Address(), PubKey: other.PubKey(), PrivKey: p.key})
 			require.NoError(t, err)
-			p.put(t, p.cfg.KeysDir, "priv_validator_key.json", raw)
+			p.put(t, p.cfg.SecretsDir, "priv_validator_key.json", raw)
 		}, "do not belong together"},
 		"a malformed node key is refused": {7, func(t *testing.T, p *pod) {
-			p.put(t, p.cfg.KeysDir, "node_key.json", []byte(`{}`))
+			p.put(t, p.cfg.SecretsDir, "node_key.json", []byte(`{}`))
 		}, "not a CometBFT node key"},
 		"a volume of another key is refused": {2, func(t *testing.T, p *pod) {
 			require.NoError(t, p.run(t))
@@ -191,6 +191,13 @@ func TestRunPreparesTheVolume(t *testing.T) {
 	}
 	_, err = os.Stat(filepath.Join(p.cfg.Home, "config", "priv_validator_key.json"))
 	require.ErrorIs(t, err, os.ErrNotExist, "the key is not copied to the volume")
+	for _, name := range []string{"priv_validator_key.json", "node_key.json"} {
+		given, err := os.ReadFile(filepath.Join(p.cfg.SecretsDir, name))
+		require.NoError(t, err)
+		kept, err := os.ReadFile(filepath.Join(p.cfg.KeysDir, name))
+		require.NoError(t, err)
+		require.Equal(t, given, kept)
+	}
 
 	var id nodeconfig.Identity
 	raw, err := os.ReadFile(filepath.Join(p.cfg.Home, "data", "identity.json"))
