@@ -125,7 +125,7 @@ func (c *Client) call(ctx context.Context, e chain.Endpoint, method string, para
 	}
 	result, refusal, err := parseEnvelope(body)
 	switch {
-	case err != nil && (status >= 500 || status == http.StatusTooManyRequests):
+	case err != nil && passing(status):
 		return fault.New(fault.Transient, "ask %s for %s: HTTP status %d", u.Redacted(), method, status)
 	case err != nil:
 		return garbage(u, method, err, body)
@@ -136,6 +136,16 @@ func (c *Client) call(ctx context.Context, e chain.Endpoint, method string, para
 		return garbage(u, method, err, body)
 	}
 	return nil
+}
+
+// passing reports whether an HTTP status tells of something that may pass: a
+// proxy's trouble, or too many requests.
+func passing(status int) bool {
+	switch status {
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusTooManyRequests:
+		return true
+	}
+	return false
 }
 
 func (c *Client) post(ctx context.Context, u *url.URL, method string, request []byte) ([]byte, int, error) {

@@ -94,7 +94,13 @@ func parseEnvelope(body []byte) (json.RawMessage, *rpcError, error) {
 }
 
 func decode(raw []byte, into any) error {
-	if err := json.Unmarshal(raw, into); err != nil {
+	err := json.Unmarshal(raw, into)
+	// The decoder's own text spells out the whole type.
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &mismatch) {
+		return fmt.Errorf("the result has a %s where it should not (%s)", mismatch.Value, mismatch.Field)
+	}
+	if err != nil {
 		return fmt.Errorf("decode result: %w", err)
 	}
 	return nil

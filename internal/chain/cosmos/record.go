@@ -1,10 +1,11 @@
 package cosmos
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"math/big"
+	"strings"
 	"time"
 
 	"github.com/decred/dcrd/bech32"
@@ -31,11 +32,15 @@ func (a *Adapter) read(ctx context.Context, e chain.Endpoint, id chain.Identity)
 	if err != nil {
 		return f, err
 	}
+	account, err := a.account(id.Operator)
+	if err != nil {
+		return f, err
+	}
 	// The parameters come first, since their answer tells the height.
 	if f.params, f.height, err = ask(ctx, a, e, pathParams, nil, 0, parseParams); err != nil {
 		return f, err
 	}
-	self := message(nil).str(1, id.Account).str(2, id.Operator)
+	self := message(nil).str(1, account).str(2, id.Operator)
 	err = together(
 		func() error {
 			n, err := a.rpc.Status(ctx, e)
@@ -88,9 +93,26 @@ func (s settings) valcons(address string) (string, error) {
 	return text, nil
 }
 
+// account is the account of an operator: the same bytes under another prefix.
+func (s settings) account(operator string) (string, error) {
+	hrp, raw, err := bech32.DecodeToBase256(operator)
+	if err != nil || hrp != s.prefix+"valoper" {
+		return "", fault.New(fault.Config, "%q isn't an operator address with prefix %svaloper", operator, s.prefix)
+	}
+	text, err := bech32.EncodeFromBase256(s.prefix, raw)
+	if err != nil {
+		return "", fault.New(fault.Config, "write address with prefix %q: %w", s.prefix, err)
+	}
+	return text, nil
+}
+
 // foreign reports whether the operator's record is for another consensus key.
 func (f facts) foreign(id chain.Identity) bool {
-	return f.record != nil && !bytes.Equal(f.record.pubKey, id.PubKey)
+	if f.record == nil {
+		return false
+	}
+	sum := sha256.Sum256(f.record.pubKey)
+	return strings.ToUpper(hex.EncodeToString(sum[:20])) != id.Address
 }
 
 // left reports whether the validator left by its own wish: it withdrew so much
