@@ -182,7 +182,9 @@ func (n *Network) close() {
 }
 
 // StartNode starts node i, with its data if it ran before. It does not wait:
-// use WaitSynced. Additional arguments go to the chain's `start` command.
+// use WaitSynced. Additional arguments go to the chain's `start` command. For a
+// node that never signed with a key that signs elsewhere, which `start` refuses,
+// that is --double-sign-guard=false.
 func (n *Network) StartNode(i int, args ...string) {
 	n.t.Helper()
 	all := append([]string{"start", "--home", n.Node(i).Home, "--log_no_color"}, args...)

@@ -67,6 +67,9 @@ func Run(ctx context.Context, cfg Config, deps Deps) error {
 	if deps.LookupHost == nil {
 		deps.LookupHost = net.DefaultResolver.LookupHost
 	}
+	if cfg.Name == "" {
+		return errors.New("check options: the pod's name is missing: give --name")
+	}
 	keys, err := loadKeys(cfg.SecretsDir, cfg.Name)
 	if err != nil {
 		return err

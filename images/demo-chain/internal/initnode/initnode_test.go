@@ -149,6 +149,7 @@ func TestRun(t *testing.T) {
 		"a volume that signed with an unknown key is refused": {2, func(t *testing.T, p *pod) {
 			p.putState(t, 3)
 		}, "has signed with an unknown key before"},
+		"a missing name is asked for": {2, func(_ *testing.T, p *pod) { p.cfg.Name = "" }, "give --name"},
 		"a missing genesis is named": {2, func(t *testing.T, p *pod) {
 			require.NoError(t, os.Remove(filepath.Join(p.cfg.GenesisDir, "genesis.json")))
 		}, "is the ConfigMap chain-genesis mounted?"},
