@@ -120,7 +120,8 @@ type Record struct {
 	Foreign bool
 }
 
-// Identity is a validator's public identity on the chain.
+// Identity is a validator's public identity on the chain. Operator and Address
+// identify it; Record needs no more, so that it works without the keys.
 type Identity struct {
 	Operator string // operator address in the chain's own form
 	Account  string // account that pays and owns the stake

@@ -2,16 +2,15 @@ package cosmos
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"math/big"
-	"strings"
 	"time"
 
 	"github.com/decred/dcrd/bech32"
 
 	"github.com/rollcall-dev/rollcall/internal/chain"
 	"github.com/rollcall-dev/rollcall/internal/fault"
+	"github.com/rollcall-dev/rollcall/internal/keys"
 )
 
 // facts is everything about one validator at one height.
@@ -32,7 +31,7 @@ func (a *Adapter) read(ctx context.Context, e chain.Endpoint, id chain.Identity)
 	if err != nil {
 		return f, err
 	}
-	account, err := a.account(id.Operator)
+	account, err := a.accountOf(id.Operator)
 	if err != nil {
 		return f, err
 	}
@@ -93,8 +92,8 @@ func (s settings) valcons(address string) (string, error) {
 	return text, nil
 }
 
-// account is the account of an operator: the same bytes under another prefix.
-func (s settings) account(operator string) (string, error) {
+// accountOf is the account of an operator: the same bytes under another prefix.
+func (s settings) accountOf(operator string) (string, error) {
 	hrp, raw, err := bech32.DecodeToBase256(operator)
 	if err != nil || hrp != s.prefix+"valoper" {
 		return "", fault.New(fault.Config, "%q isn't an operator address with prefix %svaloper", operator, s.prefix)
@@ -111,8 +110,7 @@ func (f facts) foreign(id chain.Identity) bool {
 	if f.record == nil {
 		return false
 	}
-	sum := sha256.Sum256(f.record.pubKey)
-	return strings.ToUpper(hex.EncodeToString(sum[:20])) != id.Address
+	return keys.Address(f.record.pubKey) != id.Address
 }
 
 // left reports whether the validator left by its own wish: it withdrew so much
