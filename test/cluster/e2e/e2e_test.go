@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-dev/rollcall/test/cluster/internal/archive"
+	"github.com/rollcall-dev/rollcall/test/cluster/internal/state"
 )
 
 const (
@@ -160,6 +162,17 @@ func TestUpDownLeavesNothing(t *testing.T) {
 		other := newTarget(t, "other")
 		other.run(t, "up", "--proxy-mode=iptables")
 		other.run(t, "status")
+		// Its API server wants HTTPS, which is answer enough.
+		spec, err := state.Dir(other.state).Spec()
+		require.NoError(t, err)
+		address := strings.TrimSpace(c.run(t, "reach", strconv.Itoa(spec.Port)))
+		eventually(t, "pods of one reach the other's API server", func() error {
+			got, err := c.ask(t, "probe-0", "fetch?url="+url.QueryEscape("http://"+address+"/"))
+			if err == nil && !strings.Contains(got, "HTTPS server") {
+				err = errors.New(got)
+			}
+			return err
+		})
 		c.run(t, "status")
 		other.run(t, "down")
 		c.run(t, "status")

@@ -101,6 +101,34 @@ func newLoad(f *flags) *cobra.Command {
 	}
 }
 
+func newReach(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "reach PORT",
+		Short: "Let pods connect to a port of this machine's 127.0.0.1",
+		Long: `Lets the cluster's pods connect to a port of this machine's 127.0.0.1, at the
+same port of the node's address, until the cluster goes down. Prints that
+address. It is how pods of one cluster reach the API server of another, whose
+certificate is good for that address too.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			port, err := strconv.Atoi(args[0])
+			if err != nil {
+				return fmt.Errorf("%w: %q is not a port", errUsage, args[0])
+			}
+			c, err := f.cluster(nil)
+			if err != nil {
+				return err
+			}
+			address, err := c.Reach(cmd.Context(), port)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), address)
+			return err
+		},
+	}
+}
+
 func newExec(f *flags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "exec -- COMMAND [ARGUMENT...]",

@@ -12,12 +12,19 @@ import (
 	"github.com/rollcall-dev/rollcall/test/cluster/internal/cluster"
 )
 
+// Lines of each log that a failed up quotes.
+const (
+	fewLines  = 8
+	manyLines = 80
+)
+
 func newUp(f *flags) *cobra.Command {
 	var (
 		port       int
 		cgroup     string
 		proxyMode  string
 		foreground bool
+		ci         bool
 	)
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -32,7 +39,10 @@ behind but what was there before.`,
 				return err
 			}
 			c, err := f.cluster(func(o *cluster.Options) {
-				o.Port, o.CgroupVersion, o.ProxyMode = port, version, proxyMode
+				o.Port, o.CgroupVersion, o.ProxyMode, o.LogLines = port, version, proxyMode, fewLines
+				if ci {
+					o.LogLines = manyLines
+				}
 			})
 			if err != nil {
 				return err
@@ -59,6 +69,7 @@ behind but what was there before.`,
 	p.IntVar(&port, "port", 0, "port of the API server on 127.0.0.1 (default any free one)")
 	p.StringVar(&cgroup, "cgroup", "auto", "version of control groups: auto, v1 or v2")
 	p.StringVar(&proxyMode, "proxy-mode", "nftables", "mode of kube-proxy: nftables or iptables")
+	p.BoolVar(&ci, "ci", false, "nobody can look at the logs later: quote more of them on a failure")
 	p.BoolVar(&foreground, "foreground", false, "stay until standard input ends or a signal comes, then remove the cluster (unless its state was there before)")
 	return cmd
 }

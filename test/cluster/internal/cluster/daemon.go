@@ -86,17 +86,17 @@ func holdControlPlane(ctx context.Context, dir state.Dir, spec state.Spec, self 
 		Log:       dir.Log("controlplane"),
 		StopLimit: controlPlaneStopLimit,
 	}})
-	return serve(ctx, s, dir)
+	return serve(ctx, s, dir, nil)
 }
 
 // serve runs a supervisor and its control socket until ctx ends.
-func serve(ctx context.Context, s *supervisor.Supervisor, dir state.Dir) error {
+func serve(ctx context.Context, s *supervisor.Supervisor, dir state.Dir, orders map[string]func(string) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	served := make(chan error, 1)
 	go func() {
 		defer cancel()
-		served <- s.Serve(ctx, dir.ControlSocket())
+		served <- s.Serve(ctx, dir.ControlSocket(), orders)
 	}()
 	s.Run(ctx)
 	if err := <-served; err != nil {

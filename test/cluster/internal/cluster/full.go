@@ -6,9 +6,11 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"github.com/rollcall-dev/rollcall/test/cluster/internal/render"
 	"github.com/rollcall-dev/rollcall/test/cluster/internal/sandbox"
 	"github.com/rollcall-dev/rollcall/test/cluster/internal/state"
+	"github.com/rollcall-dev/rollcall/test/cluster/internal/supervisor"
 )
 
 //go:embed addons/dns.yaml
@@ -239,4 +242,22 @@ func (c *Cluster) Exec(ctx context.Context, args []string) (*exec.Cmd, error) {
 		"CONTAINERD_ADDRESS="+render.ContainerdSocket, "CONTAINERD_NAMESPACE=k8s.io",
 		"PATH="+c.dir.Bin()+":"+os.Getenv("PATH"))
 	return cmd, nil
+}
+
+// Reach lets the cluster's pods connect to a port of the machine's 127.0.0.1,
+// at the same port of the node's address, until the cluster goes down. The
+// address is returned. It is how pods of one cluster reach the API server of
+// another.
+func (c *Cluster) Reach(ctx context.Context, port int) (string, error) {
+	spec, _, err := c.running()
+	if err != nil {
+		return "", err
+	}
+	if spec.Mode != state.Full {
+		return "", fmt.Errorf("reach port %d: %w", port, errNoNode)
+	}
+	if err := supervisor.NewClient(c.dir.ControlSocket()).Order(ctx, reachOrder, strconv.Itoa(port)); err != nil {
+		return "", fmt.Errorf("reach port %d: %w", port, err)
+	}
+	return net.JoinHostPort(render.NodeIP, strconv.Itoa(port)), nil
 }

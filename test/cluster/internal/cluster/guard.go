@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -25,8 +26,15 @@ import (
 // first process of a full cluster's sandbox.
 const InitCommand = "init"
 
-// initSocketFD is the descriptor of the API server's socket on the machine.
-const initSocketFD = 3
+// Descriptors that the daemon hands to the sandbox's first process: the API
+// server's socket on the machine, and the machine's network namespace.
+const (
+	initSocketFD  = 3
+	initNetworkFD = 4
+)
+
+// reachOrder opens a port of the machine to pods.
+const reachOrder = "reach"
 
 // initStopLimit bounds the orderly stop of a full cluster's components.
 const initStopLimit = 20 * time.Second
@@ -45,10 +53,15 @@ func guard(ctx context.Context, dir state.Dir, spec state.Spec, self proc.Identi
 		return fmt.Errorf("open log: %w", err)
 	}
 	defer out.Close()
+	network, err := os.Open("/proc/self/ns/net")
+	if err != nil {
+		return fmt.Errorf("open network namespace: %w", err)
+	}
+	defer network.Close()
 	init, err := proc.NewTable().Start(proc.Spec{
 		Path: "/proc/self/exe", Args: []string{"cluster", InitCommand, string(dir)},
 		Env: os.Environ(), Dir: "/", Stdout: out, Stderr: out,
-		Extra: []*os.File{socket}, Cloneflags: sandbox.Namespaces,
+		Extra: []*os.File{socket, network}, Cloneflags: sandbox.Namespaces,
 	})
 	if err != nil {
 		return fmt.Errorf("start sandbox: %w", err)
@@ -131,7 +144,16 @@ func Init(ctx context.Context, dir state.Dir, log *slog.Logger) error {
 		return err
 	}
 	go sandbox.Forward(ctx, listener, net.JoinHostPort("127.0.0.1", fmt.Sprint(render.InnerPort)), log)
-	return serve(ctx, supervisor.New(table, log, nodeComponents(dir, spec)), dir)
+	reach := &sandbox.Reach{Address: render.NodeIP, Machine: os.NewFile(initNetworkFD, "network"), Log: log}
+	return serve(ctx, supervisor.New(table, log, nodeComponents(dir, spec)), dir, map[string]func(string) error{
+		reachOrder: func(argument string) error {
+			port, err := strconv.Atoi(argument)
+			if err != nil {
+				return fmt.Errorf("open port: %w", err)
+			}
+			return reach.Open(ctx, port)
+		},
+	})
 }
 
 // mounts maps the folders that have fixed paths to folders of the state.

@@ -41,6 +41,8 @@ type Options struct {
 	CgroupVersion int
 	// ProxyMode is kube-proxy's: nftables or iptables.
 	ProxyMode string
+	// LogLines is how many lines of each component's log a failed Up quotes.
+	LogLines int
 	// Log gets one line per thing done.
 	Log func(format string, args ...any)
 }

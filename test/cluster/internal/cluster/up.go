@@ -300,7 +300,7 @@ func (c *Cluster) awaitAPI(ctx context.Context, spec state.Spec) error {
 // logTail is an error that quotes the end of each log that isn't empty, for a
 // person who has only the output of "up".
 func (c *Cluster) logTail(spec state.Spec) error {
-	const lines = 8
+	lines := c.opts.LogLines
 	names := []string{"daemon", "controlplane"}
 	if spec.Mode == state.Full {
 		names = []string{"daemon", "init", "containerd", "etcd", "kube-apiserver", "kube-controller-manager", "kubelet"}

@@ -78,6 +78,12 @@ func run(table *proc.Table, path string, args ...string) error {
 // address, until ctx ends. The listener may belong to another network
 // namespace than the one this process is in: that is the way into a sandbox.
 func Forward(ctx context.Context, l net.Listener, address string, log *slog.Logger) {
+	forward(ctx, l, func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", address)
+	}, log)
+}
+
+func forward(ctx context.Context, l net.Listener, dial func(context.Context) (net.Conn, error), log *slog.Logger) {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	for {
@@ -90,7 +96,7 @@ func Forward(ctx context.Context, l net.Listener, address string, log *slog.Logg
 		}
 		go func() {
 			defer in.Close()
-			out, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", address)
+			out, err := dial(ctx)
 			if err != nil {
 				return // the client sees the connection end
 			}

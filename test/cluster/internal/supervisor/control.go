@@ -19,8 +19,9 @@ import (
 const actionLimit = 60 * time.Second
 
 // Serve answers on a Unix socket until ctx ends. Whoever may open the socket
-// (mode 0600) may control the components.
-func (s *Supervisor) Serve(ctx context.Context, socket string) error {
+// (mode 0600) may control the components. orders are answered too: "POST
+// /orders/NAME/ARGUMENT" calls the function of that name.
+func (s *Supervisor) Serve(ctx context.Context, socket string, orders map[string]func(argument string) error) error {
 	l, err := listen(socket)
 	if err != nil {
 		return fmt.Errorf("listen on control socket: %w", err)
@@ -39,6 +40,16 @@ func (s *Supervisor) Serve(ctx context.Context, socket string) error {
 		case errors.Is(err, ErrUnknown):
 			http.Error(w, err.Error(), http.StatusNotFound)
 		case err != nil:
+			http.Error(w, err.Error(), http.StatusConflict)
+		}
+	})
+	mux.HandleFunc("POST /orders/{name}/{argument}", func(w http.ResponseWriter, r *http.Request) {
+		order, ok := orders[r.PathValue("name")]
+		if !ok {
+			http.Error(w, "no such order here", http.StatusNotFound)
+			return
+		}
+		if err := order(r.PathValue("argument")); err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 		}
 	})
@@ -117,6 +128,12 @@ func (c *Client) Statuses(ctx context.Context) ([]Status, error) {
 // Do carries out an action and returns when it is done.
 func (c *Client) Do(ctx context.Context, name string, a Action) error {
 	_, err := c.call(ctx, http.MethodPost, "components/"+name+"/"+string(a))
+	return err
+}
+
+// Order gives an order and returns when it was carried out.
+func (c *Client) Order(ctx context.Context, name, argument string) error {
+	_, err := c.call(ctx, http.MethodPost, "orders/"+name+"/"+argument)
 	return err
 }
 

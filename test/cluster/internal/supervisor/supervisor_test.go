@@ -183,7 +183,13 @@ func TestControlSocket(t *testing.T) {
 	socket := filepath.Join(dir, "control.sock")
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(ctx, socket) }()
+	orders := map[string]func(string) error{"fetch": func(what string) error {
+		if what == "stick" {
+			return nil
+		}
+		return errors.New("no " + what)
+	}}
+	go func() { served <- s.Serve(ctx, socket, orders) }()
 	c := NewClient(socket)
 	eventually(t, func() error { _, err := c.Statuses(t.Context()); return err })
 
@@ -196,6 +202,9 @@ func TestControlSocket(t *testing.T) {
 	require.Equal(t, Stopped, all[0].State)
 	require.ErrorContains(t, c.Do(t.Context(), "b", Stop), "no such component")
 	require.ErrorContains(t, c.Do(t.Context(), "a", "dance"), "unknown action")
+	require.NoError(t, c.Order(t.Context(), "fetch", "stick"))
+	require.EqualError(t, c.Order(t.Context(), "fetch", "moon"), "no moon")
+	require.EqualError(t, c.Order(t.Context(), "sing", "x"), "no such order here")
 	cancel()
 	require.NoError(t, <-served)
 }
