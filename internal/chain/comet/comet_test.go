@@ -119,7 +119,8 @@ func TestIncompleteOrSenselessAnswersAreRefused(t *testing.T) {
 		{"validators", "block_height"}, {"validators", "total"}, {"validators", "count"}, {"validators", "validators"},
 		{"validators", "validators.0.address"}, {"validators", "validators.0.pub_key.value"}, {"validators", "validators.0.voting_power"},
 		{"commit", "signed_header.header.height"}, {"commit", "signed_header.header.chain_id"}, {"commit", "signed_header.header.time"},
-		{"commit", "signed_header.header.validators_hash"}, {"commit", "signed_header.commit.height"},
+		{"commit", "signed_header.header.validators_hash"}, {"commit", "signed_header.commit.round"},
+		{"commit", "signed_header.commit.block_id.hash"}, {"commit", "signed_header.commit.block_id.parts.total"}, {"commit", "signed_header.commit.block_id.parts.hash"}, {"commit", "signed_header.commit.height"},
 		{"commit", "signed_header.commit.signatures"}, {"commit", "signed_header.commit.signatures.0.block_id_flag"}, {"commit", "canonical"},
 		{"block", "block"}, {"block", "block.header.height"}, {"block", "block.header.time"}, {"block", "block.header.chain_id"},
 		{"consensus_params", "block_height"}, {"consensus_params", "consensus_params.block.max_gas"},
@@ -356,6 +357,23 @@ func TestCommits(t *testing.T) {
 		_, err := New().Commits(t.Context(), f.Endpoint, height, height)
 		require.ErrorIs(t, err, ErrGarbage)
 		require.ErrorContains(t, err, "but the validator there is")
+	})
+
+	t.Run("a signature that its validator didn't make is refused", func(t *testing.T) {
+		t.Parallel()
+		for what, change := range map[string][2]string{
+			"for another chain": {`"chain_id":"recorded-1"`, `"chain_id":"recorded-2"`},
+			"in another round":  {`"round":0`, `"round":1`},
+			"for another block": {fmt.Sprintf(`"block_id":{"hash":"%X"`, commit.block.hash), `"block_id":{"hash":"` + strings.Repeat("AB", 32) + `"`},
+			"as a vote for nil": {`"block_id_flag":2`, `"block_id_flag":3`},
+		} {
+			forged := strings.Replace(recorded(t, "commit"), change[0], change[1], 1)
+			require.NotEqual(t, recorded(t, "commit"), forged, what)
+			f := newFakeNode(t, map[string]string{"commit": forged, "validators": recorded(t, "validators")})
+			_, err := New().Commits(t.Context(), f.Endpoint, height, height)
+			require.ErrorIs(t, err, ErrGarbage, what)
+			require.ErrorContains(t, err, "is wrong", what)
+		}
 	})
 
 	t.Run("the latest block's commit isn't final", func(t *testing.T) {

@@ -11,11 +11,16 @@
 //     defines, in a set whose Merkle root is the validators hash of that very
 //     block's header (for ed25519 and secp256k1 keys; other types are taken as
 //     the node gives them).
+//   - A signature that counts is one that the validator's key made for this
+//     chain id, height, round and block (ed25519 keys): no node can make up that
+//     a validator takes part.
 //   - Errors carry a fault code: Transient when nobody answered, Chain when the
 //     answer isn't CometBFT's or is a refusal. They name the node's URL, without
 //     a password that may be in it.
 //   - A Client may be used by several goroutines.
 //
-// Not guaranteed: that a node tells the truth. Signatures aren't verified, so
-// ask nodes that you run, and more than one. Nothing is retried here.
+// Not guaranteed: that a node tells the truth about the rest. A header isn't
+// checked against the block id that was signed, so which set decides a block, or
+// that a validator was absent, is the node's word: ask nodes that you run, and
+// more than one. Nothing is retried here.
 package comet

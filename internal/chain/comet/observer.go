@@ -2,6 +2,7 @@ package comet
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"net/url"
@@ -201,6 +202,9 @@ func (c *Client) commitInto(ctx context.Context, e chain.Endpoint, height int64,
 		if s.vote != chain.Absent && s.address != members[i].Address {
 			return fault.New(fault.Chain, "%s %w (commit %d): signature %d is of %s, but the validator there is %s",
 				name(e), ErrGarbage, height, i, s.address, members[i].Address)
+		}
+		if s.vote != chain.Absent && members[i].keyType == keyEd25519 && !ed25519.Verify(members[i].PubKey, h.signBytes(s), s.bytes) {
+			return fault.New(fault.Chain, "%s %w (commit %d): the signature of %s is wrong", name(e), ErrGarbage, height, s.address)
 		}
 		votes[members[i].Address] = s.vote
 	}

@@ -58,6 +58,16 @@ func (g *gas) UnmarshalJSON(b []byte) error {
 	return (*natural)(g).UnmarshalJSON(b)
 }
 
+// hexBytes are bytes that CometBFT writes as uppercase hex.
+type hexBytes []byte
+
+func (h *hexBytes) UnmarshalText(text []byte) (err error) {
+	if *h, err = hex.DecodeString(string(text)); err != nil {
+		return errors.New("bytes aren't hex")
+	}
+	return nil
+}
+
 // missing returns an error that names the fields whose flag is false.
 func missing(fields ...any) error {
 	var names []string
@@ -233,11 +243,22 @@ func addressOf(pub []byte) string {
 type signature struct {
 	vote    chain.Vote
 	address string // empty when absent
+	time    time.Time
+	bytes   []byte
+}
+
+// blockID is what a vote for a block signs.
+type blockID struct {
+	hash       []byte
+	partsTotal uint32
+	partsHash  []byte
 }
 
 type signedHeader struct {
 	chainID        string
 	height         int64
+	round          int32
+	block          blockID
 	time           time.Time
 	validatorsHash string
 	signatures     []signature
@@ -254,10 +275,20 @@ func parseCommit(raw []byte) (signedHeader, error) {
 				ValidatorsHash string     `json:"validators_hash"`
 			} `json:"header"`
 			Commit struct {
-				Height     *natural `json:"height"`
+				Height *natural `json:"height"`
+				Round  *int32   `json:"round"`
+				Block  struct {
+					Hash  hexBytes `json:"hash"`
+					Parts struct {
+						Total uint32   `json:"total"`
+						Hash  hexBytes `json:"hash"`
+					} `json:"parts"`
+				} `json:"block_id"`
 				Signatures []struct {
-					Flag    chain.Vote `json:"block_id_flag"`
-					Address string     `json:"validator_address"`
+					Flag      chain.Vote `json:"block_id_flag"`
+					Address   string     `json:"validator_address"`
+					Time      time.Time  `json:"timestamp"`
+					Signature []byte     `json:"signature"`
 				} `json:"signatures"`
 			} `json:"commit"`
 		} `json:"signed_header"`
@@ -273,6 +304,10 @@ func parseCommit(raw []byte) (signedHeader, error) {
 		"header.time", h.Time != nil,
 		"header.validators_hash", len(h.ValidatorsHash) == 2*sha256.Size && isHex(h.ValidatorsHash),
 		"commit.height", c.Height != nil && h.Height != nil && *c.Height == *h.Height,
+		"commit.round", c.Round != nil && *c.Round >= 0,
+		"commit.block_id.hash", len(c.Block.Hash) == sha256.Size,
+		"commit.block_id.parts.total", c.Block.Parts.Total > 0,
+		"commit.block_id.parts.hash", len(c.Block.Parts.Hash) == sha256.Size,
 		"commit.signatures", len(c.Signatures) > 0 && len(c.Signatures) <= maxValidators,
 		"canonical", r.Canonical != nil,
 	); err != nil {
@@ -281,6 +316,7 @@ func parseCommit(raw []byte) (signedHeader, error) {
 	out := signedHeader{
 		chainID: h.ChainID, height: int64(*h.Height), time: *h.Time,
 		validatorsHash: strings.ToUpper(h.ValidatorsHash), canonical: *r.Canonical,
+		round: *c.Round, block: blockID{hash: c.Block.Hash, partsTotal: c.Block.Parts.Total, partsHash: c.Block.Parts.Hash},
 	}
 	for i, s := range c.Signatures {
 		switch {
@@ -289,7 +325,7 @@ func parseCommit(raw []byte) (signedHeader, error) {
 		default:
 			return signedHeader{}, fmt.Errorf("signature %d has block_id_flag %d and address %q", i, s.Flag, clip(s.Address, 2*addressLen))
 		}
-		out.signatures = append(out.signatures, signature{vote: s.Flag, address: s.Address})
+		out.signatures = append(out.signatures, signature{vote: s.Flag, address: s.Address, time: s.Time, bytes: s.Signature})
 	}
 	return out, nil
 }

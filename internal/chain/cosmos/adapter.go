@@ -57,8 +57,8 @@ var _ chain.Adapter = (*Adapter)(nil)
 // the first that answers is used. The options, all of which may be left out, are
 // bech32Prefix, denom, coinType, gasPrice (empty: what the node asks for),
 // gasAdjustment, powerReduction, commissionRate, commissionMaxRate,
-// commissionMaxChangeRate, minSelfDelegation and txTimeoutBlocks. An error is a
-// fault.Config with every problem of the options. Nothing is asked of the nodes.
+// commissionMaxChangeRate, minSelfDelegation, txTimeoutBlocks and haltAfter. An
+// error is a fault.Config with every problem of the options. Nothing is asked of the nodes.
 func New(options map[string]string, chainID string, endpoints []chain.Endpoint) (*Adapter, error) {
 	s, err := parseSettings(options)
 	if err != nil {
@@ -77,7 +77,7 @@ func New(options map[string]string, chainID string, endpoints []chain.Endpoint) 
 	}
 	return &Adapter{
 		settings: s, chainID: chainID, endpoints: slices.Clone(endpoints), rpc: comet.New(),
-		pace:     pace{poll: 200 * time.Millisecond, still: time.Minute, jail: 2 * time.Minute},
+		pace:     pace{poll: 200 * time.Millisecond, still: s.haltAfter, jail: 2 * time.Minute},
 		verified: map[chain.Endpoint]time.Time{},
 	}, nil
 }

@@ -175,6 +175,12 @@ func TestLifeOfAValidator(t *testing.T) {
 	require.Equal(t, []string{staked.Hash}, noted)
 	l.requireJoins(joiner, staked)
 	l.requireSigns(joiner, staked.Height+2)
+	// Among the first votes of a joiner are usually some for nil.
+	first, err := l.Commits(ctx, l.Endpoints()[0], staked.Height, staked.Height+4)
+	require.NoError(t, err)
+	require.NotContains(t, first[1].Votes, l.identity(joiner).Address)
+	require.Contains(t, first[2].Votes, l.identity(joiner).Address)
+	t.Logf("the joiner's first votes: %v %v %v", first[2].Votes[l.identity(joiner).Address], first[3].Votes[l.identity(joiner).Address], first[4].Votes[l.identity(joiner).Address])
 	record := l.record(joiner)
 	require.Equal(t, chain.Bonded, record.Status)
 	require.Equal(t, "50000000", record.Tokens)
@@ -633,5 +639,3 @@ func TestJailAndTombstone(t *testing.T) {
 	l.requireLeaves(3, unstaked)
 	require.Equal(t, chain.Unstaking, l.record(3).Status)
 }
-
-func second[T any](_ T, err error) error { return err }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rollcall-dev/rollcall/internal/fault"
 )
@@ -25,6 +26,7 @@ var defaults = map[string]string{
 	"commissionMaxChangeRate": "0.01",
 	"minSelfDelegation":       "1",  // in tokens; for a validator that is created
 	"txTimeoutBlocks":         "20", // a transaction is valid for this many blocks
+	"haltAfter":               "1m", // without a block for this long, a wait ends: the chain has halted
 }
 
 var (
@@ -50,6 +52,7 @@ type settings struct {
 	commission     commission
 	minSelf        *big.Int
 	timeoutBlocks  int64
+	haltAfter      time.Duration
 }
 
 // commission holds shares of the rewards, 0 to 1.
@@ -116,6 +119,10 @@ func parseSettings(options map[string]string) (settings, error) {
 	s.timeoutBlocks, err = strconv.ParseInt(value(options, "txTimeoutBlocks"), 10, 64)
 	if err != nil || s.timeoutBlocks < 2 || s.timeoutBlocks > 10000 {
 		bad("txTimeoutBlocks", "a number from 2 to 10000")
+	}
+	s.haltAfter, err = time.ParseDuration(value(options, "haltAfter"))
+	if err != nil || s.haltAfter < time.Second || s.haltAfter > 24*time.Hour {
+		bad("haltAfter", "a duration from 1s to 24h")
 	}
 	if problems != nil {
 		return settings{}, fault.New(fault.Config, "chain options: %s", strings.Join(problems, "; "))

@@ -404,7 +404,8 @@ func parseSimulation(raw []byte) (uint64, error) {
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return 0, fmt.Errorf("decode simulation: %w", err)
 	}
-	used, err := strconv.ParseUint(r.Gas.Used, 10, 62)
+	// 50 bits are far above any block's gas, and leave room for the adjustment.
+	used, err := strconv.ParseUint(r.Gas.Used, 10, 50)
 	if err != nil || used == 0 {
 		return 0, fmt.Errorf("simulation without gas_used")
 	}

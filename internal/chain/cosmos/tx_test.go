@@ -166,12 +166,12 @@ func TestOptions(t *testing.T) {
 
 	_, err := parseSettings(map[string]string{
 		"gasprice": "1stake", "denom": "1x", "bech32Prefix": "Cosmos", "coinType": "-1", "gasPrice": "cheap", "gasAdjustment": "0.5",
-		"powerReduction": "0", "minSelfDelegation": "1.5", "commissionRate": "2", "commissionMaxRate": "0.1", "txTimeoutBlocks": "0",
+		"powerReduction": "0", "minSelfDelegation": "1.5", "commissionRate": "2", "commissionMaxRate": "0.1", "txTimeoutBlocks": "0", "haltAfter": "1h30",
 	})
 	require.True(t, fault.Is(err, fault.Config), "%v", err)
 	for _, part := range []string{
 		`unknown option "gasprice"`, "txTimeoutBlocks)", "denom", "bech32Prefix", "coinType", "gasPrice", "gasAdjustment",
-		"powerReduction", "minSelfDelegation", "commissionRate", "txTimeoutBlocks \"0\"",
+		"haltAfter \"1h30\"", "powerReduction", "minSelfDelegation", "commissionRate", "txTimeoutBlocks \"0\"",
 	} {
 		require.ErrorContains(t, err, part)
 	}
