@@ -184,9 +184,12 @@ func (l *Lock) try(ctx context.Context) (*Held, *Info, error) {
 	for _, v := range plan.retired {
 		retired = append(retired, l.judge(ctx, v, runs))
 	}
-	if takeable < plan.need || !plan.outvoted(slices.Concat(claims, retired)) {
-		info := l.info(views)
+	switch free := plan.outvoted(slices.Concat(claims, retired)); {
+	case takeable < plan.need, !free && len(answered(plan.retired)) == len(plan.retired):
+		info := l.info(slices.Concat(views, plan.retired))
 		return nil, &info, nil
+	case !free:
+		return nil, nil, l.unanswered("clusters that leave the member list", plan.retired, "a majority of the old list is needed once")
 	}
 	token, err := l.nextToken(ctx, slices.Concat(views, plan.retired))
 	if err != nil {
@@ -202,19 +205,25 @@ func (l *Lock) enough(views []view) error {
 	if len(views)-missing >= l.quorum() {
 		return nil
 	}
-	errs, code := []error{}, fault.Transient
+	if len(l.members) == 1 {
+		return views[0].err
+	}
+	return l.unanswered("member clusters", views, fmt.Sprintf("%d are needed", l.quorum()))
+}
+
+// unanswered names every cluster that gave no answer, and why.
+func (l *Lock) unanswered(what string, views []view, need string) error {
+	var errs []error
+	code := fault.Transient
 	for _, v := range views {
 		if v.err != nil {
 			errs = append(errs, v.err)
 		}
 		if v.err != nil && !fault.Is(v.err, fault.Transient) {
-			code = fault.CodeOf(v.err)
+			code = fault.CodeOf(v.err) // no use in trying again
 		}
 	}
-	if len(l.members) == 1 {
-		return errs[0]
-	}
-	return fault.New(code, "%d of %d member clusters gave no answer, %d are needed: %w", missing, len(views), l.quorum(), errors.Join(errs...))
+	return fault.New(code, "%d of %d %s gave no answer, %s: %w", len(errs), len(views), what, need, errors.Join(errs...))
 }
 
 // nextToken is above every token that any reached cluster or the network knows.

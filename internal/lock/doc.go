@@ -30,6 +30,8 @@
 //   - The clocks of two machines may disagree by any amount, but they must run at
 //     about the same speed: a holder stops at two thirds of the TTL, others start
 //     at the whole.
+//   - A machine's monotonic clock may stand still while the machine is suspended.
+//     Such a holder learns of its loss only by asking, at the next Check or renewal.
 //   - Two member lists without any cluster in common know nothing of each other.
 //
 // # Several clusters

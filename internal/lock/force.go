@@ -12,6 +12,7 @@ import (
 
 	"github.com/rollcall-dev/rollcall/api/v1alpha1"
 	"github.com/rollcall-dev/rollcall/internal/fault"
+	"github.com/rollcall-dev/rollcall/internal/kube"
 )
 
 // ForceUnlock ends the holding with that id, whoever has it. The token goes up,
@@ -86,19 +87,23 @@ func (l *Lock) force(ctx context.Context, token, next int64, by string) error {
 	return nil
 }
 
-// event tells the namespace. The audit entry is in the lock already, so a
-// missing right to write Events is only logged.
+// event tells the namespace of the first cluster that takes it. The audit entry
+// is in the lock already, so a missing right to write Events is only logged.
 func (l *Lock) event(ctx context.Context, message string) {
-	c := l.members[0].clients
-	now := metav1.NewTime(l.wall())
-	_, err := c.Kube.CoreV1().Events(c.Namespace).Create(ctx, &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{GenerateName: l.name + ".", Namespace: c.Namespace},
-		InvolvedObject: corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.LockKind.Kind, Name: l.name, Namespace: c.Namespace},
-		Reason:         "ForceUnlocked", Message: clip(message, 1000), Type: corev1.EventTypeWarning,
-		FirstTimestamp: now, LastTimestamp: now, Count: 1,
-		Source: corev1.EventSource{Component: "rollcall"}, ReportingController: "rollcall.dev/lock",
-	}, metav1.CreateOptions{})
-	if err != nil {
-		l.log.Warn("could not write an event", "error", err.Error())
+	var errs []error
+	for _, m := range l.members {
+		c, now := m.clients, metav1.NewTime(l.wall())
+		_, err := c.Kube.CoreV1().Events(c.Namespace).Create(ctx, &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{GenerateName: l.name + ".", Namespace: c.Namespace},
+			InvolvedObject: corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.LockKind.Kind, Name: l.name, Namespace: c.Namespace},
+			Reason:         "ForceUnlocked", Message: clip(message, 1000), Type: corev1.EventTypeWarning,
+			FirstTimestamp: now, LastTimestamp: now, Count: 1,
+			Source: corev1.EventSource{Component: "rollcall"}, ReportingController: "rollcall.dev/lock",
+		}, metav1.CreateOptions{})
+		if err == nil {
+			return
+		}
+		errs = append(errs, kube.Explain(err, "create", "events", c.Namespace, l.name))
 	}
+	l.log.Warn("could not write an event", "error", errors.Join(errs...).Error())
 }

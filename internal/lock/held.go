@@ -363,15 +363,16 @@ func (h *Held) pause(ctx context.Context, d time.Duration) bool {
 
 // Release frees the lock and records the holding. It does nothing, without an
 // error, when this run has released it already. It never frees a lock that is
-// not this holding's: then the error is fault.LockLost. A cluster that gives no
-// answer keeps a stale entry until the run is over or the TTL is.
+// not this holding's: then the error is fault.LockLost. Troubles of the API are
+// tried again for a sixth of the TTL. A cluster that gives no answer keeps a stale
+// entry until the run is over or the TTL is.
 func (h *Held) Release(ctx context.Context) error {
 	h.renewing.Lock() // a renewal must not mistake the release for a loss
 	defer h.renewing.Unlock()
 	if _, released := h.ended(); released {
 		return nil
 	}
-	err := retry.Do(ctx, h.l.retries(), func(ctx context.Context) error {
+	err := retry.Do(ctx, retry.WithMaxDuration(h.l.ttl/6, h.l.retries()), func(ctx context.Context) error {
 		return onlyTransient(h.releaseOnce(ctx))
 	})
 	if err != nil {

@@ -71,15 +71,23 @@ func (w *waiter) sleep(ctx context.Context, d time.Duration, watched bool) error
 }
 
 // watch reports that the lock of one cluster became free, changed hands, or was
-// deleted. The first event of a watch shows the present state.
+// deleted. A request ends after kube.RequestTimeout, a watch too; the first event
+// of the next one shows what happened in between.
 func (w *waiter) watch(m *member) {
+	token := int64(-1)
 	for w.ctx.Err() == nil {
 		selector := fields.OneTermEqualSelector("metadata.name", w.l.name).String()
+		begun := w.l.clock.Now()
 		stream, err := m.objects.Watch(w.ctx, metav1.ListOptions{FieldSelector: selector})
 		if err == nil {
-			w.follow(stream)
+			token = w.follow(stream, token)
 		}
-		t := w.l.clock.NewTimer(w.l.poll())
+		// A watch that didn't last is a sign of trouble: don't add to it.
+		pause := w.l.poll()
+		if err == nil && w.l.clock.Since(begun) > time.Second {
+			pause = jitter(10 * time.Millisecond)
+		}
+		t := w.l.clock.NewTimer(pause)
 		select {
 		case <-w.ctx.Done():
 		case <-t.C():
@@ -88,16 +96,17 @@ func (w *waiter) watch(m *member) {
 	}
 }
 
-func (w *waiter) follow(stream watch.Interface) {
+// follow reads events until the watch ends. It gets and returns the token last
+// seen, negative for none yet.
+func (w *waiter) follow(stream watch.Interface, token int64) int64 {
 	defer stream.Stop()
-	token := int64(-1)
 	for {
 		select {
 		case <-w.ctx.Done():
-			return
+			return token
 		case e, open := <-stream.ResultChan():
 			if !open || e.Type == watch.Error {
-				return
+				return token
 			}
 			u, ok := e.Object.(*unstructured.Unstructured)
 			if !ok {
@@ -105,11 +114,10 @@ func (w *waiter) follow(stream watch.Interface) {
 			}
 			now, _, _ := unstructured.NestedInt64(u.Object, "spec", "token")
 			_, held, _ := unstructured.NestedMap(u.Object, "spec", "holder")
-			if e.Type != watch.Deleted && held && (token < 0 || now == token) {
-				token = now
+			renewed := e.Type != watch.Deleted && held && (token < 0 || now == token)
+			if token = now; renewed {
 				continue
 			}
-			token = now
 			select {
 			case w.changed <- struct{}{}:
 			default: // a wake-up is on its way already

@@ -47,7 +47,7 @@ const (
 	// locks are worked on side by side, because each one is idle most of the time.
 	locks = 12
 	// contenders work on each lock.
-	contenders = 4
+	contenders = 3
 	// checkLimit bounds the search for an order; a good history takes a second.
 	checkLimit = 2 * time.Minute
 )
@@ -83,7 +83,7 @@ type world struct {
 type applied struct{ order, token int64 }
 
 func newWorld(t *testing.T, control ...*kubetest.ControlPlane) *world {
-	w := &world{t: t, seed: seedOf(t), pause: 12, effects: map[string][]applied{}, counts: map[string]int{}}
+	w := &world{t: t, seed: seedOf(t), pause: 40, effects: map[string][]applied{}, counts: map[string]int{}}
 	for i, cp := range control {
 		cp.ApplyCRDs(t, filepath.Join("..", "..", "manifests", "crds"))
 		name := ""
@@ -399,7 +399,7 @@ func (c *client) hold(ctx context.Context, l locker, h holding) {
 		defer stop()
 	}
 	target := network{d: dynamic.NewForConfigOrDie(c.w.clusters[0].config), ns: c.w.clusters[0].ns, name: c.lock, unfenced: c.w.unfenced}
-	for range 4 + c.rand.IntN(12) {
+	for range 8 + c.rand.IntN(32) {
 		switch c.rand.IntN(4) {
 		case 0, 1:
 			call := time.Now()
@@ -572,7 +572,7 @@ func (w *world) requireProgress() {
 
 func TestALockWithoutFencingFailsTheSameCheck(t *testing.T) {
 	w := newWorld(t, kubetest.Start(t))
-	w.unfenced, w.pause = true, 3
+	w.unfenced, w.pause = true, 4
 	result, drawing := w.playUntilIllegal(10 * time.Second)
 	require.Equal(t, porcupine.Illegal, result)
 	w.requireDrawn(drawing)

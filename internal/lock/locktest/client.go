@@ -1,23 +1,14 @@
 package locktest
 
 import (
-	"context"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 
 	"github.com/rollcall-dev/rollcall/internal/kube"
 )
-
-// detached keeps a context's values but not its end.
-type detached struct{ context.Context }
-
-func (detached) Done() <-chan struct{}       { return nil }
-func (detached) Err() error                  { return nil }
-func (detached) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Client makes clients for one cluster with a network of their own. config is
 // not changed.

@@ -1,6 +1,7 @@
 package locktest
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -23,8 +24,6 @@ type Fault struct {
 	Before, After time.Duration
 	// Lose executes the request and drops the answer.
 	Lose bool
-	// During is called after the server has answered, before the client hears of it.
-	During func()
 }
 
 // Rule picks the fault of a request; nil means none.
@@ -94,18 +93,34 @@ func (n *Network) fail(r *http.Request, f *Fault) (*http.Response, error) {
 	}
 	if f.Lose || f.After > 0 {
 		// The server must finish what it began even when the client leaves.
-		r = r.Clone(detached{r.Context()})
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), finishLimit)
+		resp, err := n.next.RoundTrip(r.Clone(ctx))
+		if err == nil && (f.Lose || !sleep(r, f.After)) {
+			err = errLost
+			_ = resp.Body.Close()
+		}
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		resp.Body = body{resp.Body, cancel}
+		return resp, nil
 	}
-	resp, err := n.next.RoundTrip(r)
-	if f.During != nil {
-		f.During()
-	}
-	if err == nil && (f.Lose || !sleep(r, f.After)) {
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
-		return nil, errLost
-	}
-	return resp, err
+	return n.next.RoundTrip(r)
+}
+
+// finishLimit bounds a request whose client doesn't wait for it any more.
+const finishLimit = 20 * time.Second
+
+// body frees the context of its request when it is closed.
+type body struct {
+	io.ReadCloser
+	cancel func()
+}
+
+func (b body) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
 }
 
 func sleep(r *http.Request, d time.Duration) bool {
@@ -114,12 +129,8 @@ func sleep(r *http.Request, d time.Duration) bool {
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()
-	done := r.Context().Done()
-	if c, ok := r.Context().(detached); ok {
-		done = c.Context.Done()
-	}
 	select {
-	case <-done:
+	case <-r.Context().Done():
 		return false
 	case <-t.C:
 		return true
