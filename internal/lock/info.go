@@ -149,7 +149,7 @@ func (e *BusyError) Error() string {
 		}
 	}
 	row("To look", fmt.Sprintf("kubectl -n %s get deploymentlock %s -o yaml", i.Namespace, i.Name))
-	row("To wait", "run again with ROLLCALL_LOCK_WAIT=10m, or with argo submit: -p lock-wait=10m")
+	row("To wait", "run again with ROLLCALL_LOCK_WAIT=10m, or argo submit with -p lockWait=10m")
 	row("To break", fmt.Sprintf(`kubectl rollcall -n %s force-unlock %s --reason "..." (only when its run can't go on; it is fenced then)`, i.Namespace, i.ID))
 	return b.String()
 }

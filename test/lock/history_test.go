@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/rollcall-dev/rollcall/api/v1alpha1"
 	"github.com/rollcall-dev/rollcall/internal/fault"
@@ -39,7 +40,10 @@ import (
 	"github.com/rollcall-dev/rollcall/test/kubetest"
 )
 
-func TestMain(m *testing.M) { os.Exit(kubetest.Main(m)) }
+func TestMain(m *testing.M) {
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go has a line for every injected fault
+	os.Exit(kubetest.Main(m))
+}
 
 const (
 	// ttl is short so that many holdings end by it; an eighth of it bounds a request.
@@ -130,6 +134,9 @@ func (w *world) record(client int, in input, out output, call time.Time) {
 	defer w.mu.Unlock()
 	w.history = append(w.history, o)
 	w.counts[string(in.Kind)]++
+	if len(w.history)%1000 == 0 {
+		w.t.Logf("%d operations in %s", len(w.history), time.Since(w.start).Round(time.Second))
+	}
 	if in.Kind != effect && in.Kind != kill {
 		w.left.Add(-1)
 	}

@@ -60,6 +60,9 @@ func (n *Network) Requests() []string {
 	return append([]string(nil), n.requests...)
 }
 
+// WrappedRoundTripper lets client-go find what it wants to cancel.
+func (n *Network) WrappedRoundTripper() http.RoundTripper { return n.next }
+
 // RoundTrip implements http.RoundTripper.
 func (n *Network) RoundTrip(r *http.Request) (*http.Response, error) {
 	method := r.Method
