@@ -567,6 +567,55 @@ func TestNodesThatFail(t *testing.T) {
 	})
 }
 
+// Others' stake stays with a validator that withdrew its own, and keeps its
+// record; slashing has made its shares worth an odd sum.
+func TestOthersHaveDelegatedAndTheStakeWasSlashed(t *testing.T) {
+	t.Parallel()
+	l := start(t, localnet.Options{Genesis: 2, Accounts: 4, SignedBlocksWindow: 10, UnbondingTime: 5 * time.Second}, nil)
+	ctx := t.Context()
+	const odd = 33333333
+	status := func(want chain.Status) {
+		l.Eventually("validator is "+string(want), func(ctx context.Context) error {
+			r, err := l.Record(ctx, l.identity(2))
+			if err == nil && r.Status != want {
+				err = fmt.Errorf("status %s", r.Status)
+			}
+			return err
+		})
+	}
+	request := l.stakeRequest(2)
+	request.Amount = "7654321"
+	_, err := l.Stake(ctx, request)
+	require.NoError(t, err)
+	friend, err := l.operator(l.validator(3))
+	require.NoError(t, err)
+	delegate := message(nil).str(1, friend.account).str(2, l.identity(2).Operator).sub(3, coin("stake", big.NewInt(odd)))
+	_, err = l.effect(ctx, friend, origin(3), func(context.Context, chain.Endpoint) (plan, error) {
+		return plan{action: "MsgDelegate", msgs: []message{packAny(urlDelegate, delegate)}}, nil
+	})
+	require.NoError(t, err)
+
+	status(chain.Jailed) // its node doesn't run
+	_, err = l.Unstake(ctx, l.unstakeRequest(2))
+	require.NoError(t, err)
+	status(chain.Unstaking)
+	again, err := l.Unstake(ctx, l.unstakeRequest(2))
+	require.NoError(t, err)
+	require.False(t, again.Sent)
+	status(chain.Unstaked)
+	left := l.record(2)
+	require.NotEqual(t, "0", left.Tokens, "the others' stake is still there")
+
+	r, err := l.Stake(ctx, request)
+	require.NoError(t, err, "waits until the jail opens")
+	require.Contains(t, r.Detail, "again")
+	require.Equal(t, chain.Bonded, l.record(2).Status)
+	l.requireJoins(2, r)
+	_, err = l.Unstake(ctx, l.unstakeRequest(2))
+	require.NoError(t, err)
+	require.Equal(t, chain.Unstaking, l.record(2).Status)
+}
+
 func TestJailAndTombstone(t *testing.T) {
 	t.Parallel()
 	l := start(t, localnet.Options{Genesis: 2, Accounts: 4, SignedBlocksWindow: 20}, nil)
