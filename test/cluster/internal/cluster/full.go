@@ -84,7 +84,24 @@ func (c *Cluster) archive(program, image string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
+	c.pruneArchives(image)
 	return archive.Write(path, image, program)
+}
+
+// pruneArchives removes older archives of an image that weren't made lately;
+// one that is needed after all is made again in a second.
+func (c *Cluster) pruneArchives(image string) {
+	const keep = 14 * 24 * time.Hour
+	name, _, _ := strings.Cut(image, ":")
+	old, err := filepath.Glob(strings.TrimSuffix(c.archivePath(name+":x"), "x.tar") + "*.tar")
+	if err != nil {
+		return // the cache is only larger
+	}
+	for _, path := range old {
+		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > keep {
+			_ = os.Remove(path)
+		}
+	}
 }
 
 // awaitNode waits until the node takes pods.

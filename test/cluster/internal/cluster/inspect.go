@@ -173,10 +173,15 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 	if err := api.WaitFor(ctx, "the API server", apiLimit, client.Ready); err != nil {
 		return err
 	}
-	if spec.Mode == state.Full {
-		return c.awaitNode(ctx, spec)
+	if spec.Mode == state.ControlPlane {
+		return nil
 	}
-	return nil
+	// The node's condition is a few seconds old at times; containerd's answer
+	// is not.
+	if _, err := c.images(ctx, spec); err != nil {
+		return err
+	}
+	return c.awaitNode(ctx, spec)
 }
 
 // Env prints shell commands that set KUBECONFIG and PATH.

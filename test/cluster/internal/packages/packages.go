@@ -59,7 +59,7 @@ var ErrMissing = errors.New("programs are missing")
 // Find returns the paths of the needed programs by name, and as "cni" the
 // folder of the network plugins, installing what is missing.
 func Find(ctx context.Context, log func(string, ...any)) (map[string]string, error) {
-	if err := removeGuard(); err != nil { // of an installation that was killed
+	if err := removeGuard(guardFile); err != nil { // of an installation that was killed
 		return nil, err
 	}
 	found, missing := look()
@@ -147,7 +147,7 @@ const (
 func install(ctx context.Context, apt string, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, installLimit)
 	defer cancel()
-	if err := placeGuard(); err != nil {
+	if err := placeGuard(guardFile); err != nil {
 		return err
 	}
 	run := func(args ...string) error {
@@ -166,11 +166,11 @@ func install(ctx context.Context, apt string, names []string) error {
 	err := run(get...)
 	if err != nil && ctx.Err() == nil {
 		if updateErr := run("update"); updateErr != nil {
-			return errors.Join(err, updateErr, removeGuard())
+			return errors.Join(err, updateErr, removeGuard(guardFile))
 		}
 		err = run(get...)
 	}
-	return errors.Join(err, removeGuard())
+	return errors.Join(err, removeGuard(guardFile))
 }
 
 func tail(s string) string {
@@ -180,8 +180,8 @@ func tail(s string) string {
 }
 
 // placeGuard writes the guard unless the machine has a policy of its own.
-func placeGuard() error {
-	f, err := os.OpenFile(guardFile, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+func placeGuard(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
@@ -193,12 +193,12 @@ func placeGuard() error {
 }
 
 // removeGuard removes the guard; another policy stays.
-func removeGuard() error {
-	raw, err := os.ReadFile(guardFile)
+func removeGuard(path string) error {
+	raw, err := os.ReadFile(path)
 	if err != nil || string(raw) != guard {
 		return nil
 	}
-	if err := os.Remove(guardFile); err != nil {
+	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("remove the policy that keeps services from starting: %w", err)
 	}
 	return nil

@@ -103,7 +103,11 @@ func inherit(parent, dir, file string) error {
 	return nil
 }
 
-// delegate lets groups below dir use all controllers that dir has.
+// wanted are the controllers that kubelet and runc use.
+var wanted = map[string]bool{"cpuset": true, "cpu": true, "io": true, "memory": true, "pids": true, "hugetlb": true}
+
+// delegate lets groups below dir use the wanted controllers that dir has. On
+// the root group this outlives the cluster: another may rely on it by then.
 func delegate(dir string) error {
 	available, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -119,7 +123,7 @@ func delegate(dir string) error {
 		has[c] = true
 	}
 	for _, c := range strings.Fields(string(available)) {
-		if has[c] {
+		if has[c] || !wanted[c] {
 			continue
 		}
 		if err := os.WriteFile(control, []byte("+"+c), 0o644); err != nil {
