@@ -16,4 +16,19 @@
 //
 // Not guaranteed: agreement between nodes (one is asked, the others are for when
 // it fails), or that a validator which staked signs blocks.
+//
+// # Options
+//
+//	bech32Prefix             cosmos   addresses are PREFIX1..., PREFIXvaloper1..., PREFIXvalcons1...
+//	denom                    stake    what is staked
+//	coinType                 118      SLIP-44 number N in the path m/44'/N'/0'/0/0 of a mnemonic's key
+//	gasPrice                          price of gas, e.g. 0.025stake; empty: what the node asks for
+//	gasAdjustment            1.5      gas limit = gas of the rehearsal times this, 1 to 10
+//	powerReduction           1000000  tokens for one unit of voting power
+//	commissionRate           0.1      of a validator that is created: share of the rewards, 0 to 1
+//	commissionMaxRate        0.2
+//	commissionMaxChangeRate  0.01
+//	minSelfDelegation        1        of a validator that is created, in tokens
+//	txTimeoutBlocks          20       a transaction may enter this many blocks, 2 to 10000
+//	haltAfter                1m       a wait ends after this long without a block, 1s to 24h
 package cosmos

@@ -179,6 +179,15 @@ func TestOptions(t *testing.T) {
 	require.ErrorContains(t, err, "at most commissionMaxRate")
 }
 
+func TestEveryOptionIsDocumentedWithItsDefault(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	for name, value := range defaults {
+		require.Regexp(t, `(?m)^//\t`+name+` +`+value, string(doc))
+	}
+}
+
 func TestAmounts(t *testing.T) {
 	t.Parallel()
 	s := mustSettings(t, nil)
