@@ -33,9 +33,13 @@ func realMain(args []string) int {
 		}
 	case "--version", "version":
 		fmt.Println(version.String())
-	case "--help", "-h", "help", "rollcall":
+	case "--help", "-h", "help":
 		usage(os.Stdout)
 	default:
+		if len(args) == 1 {
+			usage(os.Stdout)
+			break
+		}
 		fmt.Fprintf(os.Stderr, "rollcall: there is no step %q\n\n", name)
 		usage(os.Stderr)
 		return int(fault.Config)

@@ -211,7 +211,7 @@ func (s *Store) Event(ctx context.Context, n *v1alpha1.ValidatorNetwork, t Event
 	}
 	now := metav1.NewMicroTime(s.now())
 	_, err := s.clients.Kube.EventsV1().Events(s.clients.Namespace).Create(ctx, &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{GenerateName: s.name + ".", Namespace: s.clients.Namespace},
+		ObjectMeta:          metav1.ObjectMeta{GenerateName: s.name + "-", Namespace: s.clients.Namespace},
 		EventTime:           now,
 		ReportingController: "rollcall.dev/rollcall",
 		ReportingInstance:   instance(n),

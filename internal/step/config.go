@@ -94,15 +94,14 @@ func (v *Validators) UnmarshalText(b []byte) error {
 // Every problem is listed in the one error that it returns; a value is shown
 // only where its type's own parser shows it.
 func Load(spec any) error {
-	known := map[string]bool{}
 	var errs []error
 	fields(reflect.ValueOf(spec).Elem(), func(f reflect.StructField, v reflect.Value) {
 		key := envKey(f)
-		known[key] = true
 		val, set := os.LookupEnv(key)
 		// An empty variable counts as unset, except for the number of validators:
 		// there an empty workflow parameter is a mistake.
 		if !set || (val == "" && f.Type != reflect.TypeFor[Validators]()) {
+			errs = append(errs, os.Unsetenv(key)) // envconfig would parse an empty value
 			val = f.Tag.Get("default")
 			if val == "" {
 				if f.Tag.Get("required") == "true" {
@@ -117,8 +116,8 @@ func Load(spec any) error {
 	})
 	// envconfig.CheckDisallowed would refuse variables of other steps in the same
 	// pod, which share one environment; so only the parsing is checked here.
-	if len(errs) > 0 {
-		return fault.New(fault.Config, "bad configuration: %w", errors.Join(errs...))
+	if err := errors.Join(errs...); err != nil {
+		return fault.New(fault.Config, "bad configuration: %w", err)
 	}
 	return envconfig.Process(Prefix, spec)
 }
@@ -196,6 +195,7 @@ func (d defined[C]) Name() string    { return d.name }
 func (d defined[C]) Summary() string { return d.summary }
 
 func (d defined[C]) Run(ctx context.Context, log *slog.Logger) (Result, error) {
+	log = log.With("step", d.name)
 	var c C
 	if err := Load(&c); err != nil {
 		return Result{}, err

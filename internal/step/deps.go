@@ -46,7 +46,10 @@ func NewDeps(ctx context.Context, name string, c *Common, log *slog.Logger) (*De
 	if err != nil {
 		return nil, err
 	}
-	log = log.With("network", ns+"/"+store.Name(), "run", c.RunName)
+	log = log.With("network", ns+"/"+store.Name())
+	if c.RunName != "" {
+		log = log.With("run", c.RunName)
+	}
 	return &Deps{Step: name, Common: *c, Log: log, Clients: clients, Store: store, Now: time.Now}, nil
 }
 
@@ -70,6 +73,9 @@ func (d *Deps) Operation(wanted int32, token int64) v1alpha1.Operation {
 func (d *Deps) user() string {
 	if d.Common.User != "" {
 		return d.Common.User
+	}
+	if d.Common.Pod != "" {
+		return "unknown" // the user of a container says nothing about people
 	}
 	if u, err := user.Current(); err == nil && u.Username != "" {
 		return u.Username

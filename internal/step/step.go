@@ -66,8 +66,9 @@ func Main(s Step, args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	log := NewLogger(os.Stderr).With("step", s.Name())
+	log := NewLogger(os.Stderr)
 	res, err := s.Run(ctx, log)
+	log = log.With("step", s.Name())
 	if err != nil && ctx.Err() != nil && fault.CodeOf(err) == fault.Unexpected {
 		err = fault.New(fault.Transient, "stopped by a signal: %w", err).Do("run again to resume")
 	}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"os"
 	"time"
 
 	"github.com/rollcall-dev/rollcall/internal/fault"
@@ -48,19 +49,19 @@ const releaseTimeout = 20 * time.Second
 
 // Run does the step.
 func Run(ctx context.Context, c Config, d *step.Deps) (step.Result, error) {
-	return inOrder(ctx, Chains[c.Operation], d.Log)
+	return inOrder(ctx, Chains[c.Operation], step.NewLogger(os.Stderr))
 }
 
 func inOrder(ctx context.Context, steps []step.Step, log *slog.Logger) (total step.Result, err error) {
 	total.Outputs = map[string]string{}
 	for i, s := range steps {
-		res, err := s.Run(ctx, log.With("step", s.Name()))
+		res, err := s.Run(ctx, log)
 		if err != nil {
 			err = fault.New(fault.CodeOf(err), "%s: %w", s.Name(), err)
 			if i > 0 && !fault.Is(err, fault.LockLost) {
 				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 				defer cancel()
-				_, rerr := releaselock.Step.Run(ctx, log.With("step", "release-lock"))
+				_, rerr := releaselock.Step.Run(ctx, log)
 				err = errors.Join(err, rerr)
 			}
 			return total, err

@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# The demo, step by step; the Makefile calls it. See --help.
+#
+# Everything it starts is the embedded cluster's or lies in the namespace
+# rollcall-demo. Everything it builds lies in bin/ and in the cache folder.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+NAME=${ROLLCALL_CLUSTER:-rollcall}    # name of the embedded cluster
+CONTEXT=${KUBE_CONTEXT:-}             # a cluster of your own instead
+NS=rollcall-demo
+VERSION=$(git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+say() { printf '\033[1m==> %s\033[0m\n' "$*" | if [ -t 1 ]; then cat; else sed 's/\x1b\[[0-9;]*m//g'; fi; }
+die() { echo "demo: $*" >&2; exit 1; }
+
+usage() {
+	cat <<'HELP'
+Usage: test/demo/demo.sh COMMAND
+
+  build    build the programs and the images
+  up       start the cluster, Argo, the chain of 4 validators and Rollcall
+  run      the main job: scale from 4 to 5 validators and show who signs
+  demo     up and run
+  down     stop the embedded cluster and remove all that it left
+  env      print the shell settings that make kubectl and argo speak to the cluster
+
+Variables: KUBE_CONTEXT (use that cluster instead of the embedded one; it must
+have Argo Workflows), LOAD (command that loads an image archive into that
+cluster, for example "kind load image-archive"), ROLLCALL_CLUSTER (name).
+HELP
+}
+
+# program NAME MODULE_DIR PACKAGE: builds bin/NAME.
+program() {
+	CGO_ENABLED=0 go -C "$2" build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/rollcall-dev/rollcall/internal/version.Version=$VERSION" -o "$PWD/bin/$1" "$3"
+}
+
+tools() {
+	mkdir -p bin
+	say "building the test cluster's tools"
+	program cluster test/cluster ./cmd/cluster
+	program argo-testbed test/argo ./cmd/argo-testbed
+}
+
+build() {
+	say "building Rollcall"
+	mkdir -p bin out
+	program rollcall . ./cmd/rollcall
+	images/rollcall/image.sh bin --tag local.test/rollcall:dev --output out/rollcall.tar >out/rollcall.image
+	say "building the demo chain (some minutes the first time)"
+	go run ./test/localnet/cmd/demo-chain-binary >out/demo-chain.path
+	install -m 0755 "$(cat out/demo-chain.path)" bin/demo-chain
+	go -C images/build run ./cmd/image build --tag local.test/rollcall-demo-chain:dev --entrypoint /usr/bin/demo-chain \
+		--user 65532:65532 --env PATH=/usr/bin --file "$PWD/bin/demo-chain:/usr/bin/demo-chain" \
+		--output "$PWD/out/demo-chain.tar" >out/demo-chain.image
+}
+
+cluster() { bin/cluster --name "$NAME" "$@"; }
+
+# target sets kubectl's and argo's cluster.
+target() {
+	if [ -n "$CONTEXT" ]; then
+		kubectl config view --minify --flatten --context "$CONTEXT" >out/kubeconfig
+		export KUBECONFIG=$PWD/out/kubeconfig
+		return
+	fi
+	eval "$(cluster env)"
+	PATH=$(bin/argo-testbed paths bin):$PATH
+	export PATH
+}
+
+load() {
+	if [ -z "$CONTEXT" ]; then
+		cluster load "$@"
+	elif [ -n "${LOAD:-}" ]; then
+		for f in "$@"; do $LOAD "$f"; done
+	else
+		say "not loading images: set LOAD to the command that loads an archive into $CONTEXT"
+	fi
+}
+
+up() {
+	if [ -z "$CONTEXT" ]; then
+		tools
+		say "starting the embedded cluster (the first time builds Kubernetes: about 10 minutes on 2 cores)"
+		cluster up
+		say "building and installing Argo Workflows (the first time: about 8 minutes)"
+		bin/argo-testbed build >/dev/null
+		# shellcheck disable=SC2046 # one archive a word
+		cluster load $(bin/argo-testbed images)
+		target
+		bin/argo-testbed install --kubeconfig "$KUBECONFIG"
+	else
+		target
+		kubectl get crd workflows.argoproj.io >/dev/null || die "the cluster $CONTEXT has no Argo Workflows"
+	fi
+	build
+	load "$PWD/out/rollcall.tar" "$PWD/out/demo-chain.tar"
+	say "applying the custom resources, the chain and Rollcall"
+	kubectl apply --server-side --force-conflicts -k manifests/crds
+	kubectl apply --server-side -f manifests/overlays/demo/namespace.yaml
+	if ! kubectl -n $NS get configmap chain-genesis >/dev/null 2>&1; then
+		keys=$(mktemp -d)
+		trap 'rm -rf "$keys"' EXIT
+		bin/demo-chain network --validators 4 --accounts 16 --chain-id rollcall-demo-1 --format kubernetes --output "$keys/net"
+		kubectl apply --server-side -n $NS -f "$keys/net" >/dev/null
+		rm -rf "$keys"
+	fi
+	kubectl apply --server-side --force-conflicts -k manifests/overlays/demo
+	say "waiting for the validators"
+	kubectl -n $NS rollout status statefulset/validator --timeout=5m
+}
+
+# roll prints who is in consensus, from a Job that runs one step.
+roll() {
+	kubectl -n $NS delete job roll-call --ignore-not-found >/dev/null
+	kubectl -n $NS create job roll-call --from=cronjob/verify >/dev/null
+	kubectl -n $NS wait --for=condition=Complete --timeout=4m job/roll-call >/dev/null ||
+		{ kubectl -n $NS logs job/roll-call >&2; die "the roll call failed"; }
+	kubectl -n $NS logs job/roll-call | grep -v '^{'
+}
+
+run() {
+	target
+	say "argo submit workflows/scale-up.yaml -p validators=5"
+	argo submit -n $NS --wait --log workflows/scale-up.yaml -p validators=5 -p user="${SUDO_USER:-${USER:-demo}}" -p reason="make demo"
+	say "the network's record"
+	kubectl -n $NS get vnet
+	say "roll call: signatures in the last 10 blocks"
+	roll
+}
+
+down() {
+	[ -z "$CONTEXT" ] || { kubectl --context "$CONTEXT" delete namespace $NS --ignore-not-found; return; }
+	[ -x bin/cluster ] || program cluster test/cluster ./cmd/cluster
+	cluster down
+	rm -rf out
+}
+
+case "${1:-}" in
+build | up | run | down) "$1" ;;
+demo) up && run ;;
+env)
+	[ -x bin/cluster ] || die "run make demo first"
+	cluster env
+	printf "export PATH='%s':\$PATH\n" "$(bin/argo-testbed paths bin)"
+	;;
+-h | --help | help) usage ;;
+*) usage >&2; exit 2 ;;
+esac
