@@ -4,6 +4,7 @@ package steps
 import (
 	"github.com/rollcall-dev/rollcall/internal/step"
 	"github.com/rollcall-dev/rollcall/steps/acquirelock"
+	"github.com/rollcall-dev/rollcall/steps/forceunlock"
 	"github.com/rollcall-dev/rollcall/steps/loadkeys"
 	"github.com/rollcall-dev/rollcall/steps/plan"
 	"github.com/rollcall-dev/rollcall/steps/releaselock"
@@ -19,7 +20,7 @@ import (
 // All steps, in the order help shows them.
 var All = []step.Step{
 	plan.Step, acquirelock.Step, loadkeys.Step, scale.Step, waitready.Step, stake.Step, unstake.Step,
-	verifyconsensus.Step, savestate.Step, releaselock.Step, run.Step,
+	verifyconsensus.Step, savestate.Step, releaselock.Step, forceunlock.Step, run.Step,
 }
 
 // Find returns the step with the name.

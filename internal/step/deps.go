@@ -186,9 +186,12 @@ func (d *Deps) Hold(ctx context.Context) (_ context.Context, _ *Session, done fu
 	}, nil
 }
 
-// Origin marks this run's transactions.
-func (s *Session) Origin() chain.Origin {
-	return chain.Origin{Token: s.Held.Token(), Run: s.Common.RunUID, Check: s.Held.Check}
+// Origin marks this run's transactions for a validator. Each hash is in the log
+// before its transaction is sent.
+func (s *Session) Origin(ordinal int) chain.Origin {
+	return chain.Origin{Token: s.Held.Token(), Run: s.Common.RunUID, Check: s.Held.Check, Sending: func(hash string) {
+		s.Log.Info("sending a transaction", "validator", ordinal, "tx", hash)
+	}}
 }
 
 // Wanted returns the wanted number of validators: the run's parameter or, when
@@ -210,9 +213,8 @@ func (d *Deps) Wanted(n *v1alpha1.ValidatorNetwork) (int, error) {
 	return int(w), nil
 }
 
-// Event records an event and logs it; a failure to record it is only logged.
+// Event records an event; a failure to record it is only logged.
 func (s *Session) Event(ctx context.Context, t network.EventType, reason, note string) {
-	s.Log.Info(note, "reason", reason)
 	if err := s.Store.Event(ctx, s.Network, t, reason, s.Step, note); err != nil {
 		s.Log.Warn("event not recorded", "error", err)
 	}

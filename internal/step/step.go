@@ -77,6 +77,9 @@ func Main(s Step, args []string) int {
 	}
 	if err != nil {
 		code := fault.CodeOf(err)
+		if text := err.Error(); strings.Contains(text, "\n") {
+			fmt.Println(text) // for people; the log has it in one line
+		}
 		log.Error(Line(err), "exitCode", int(code), "reason", code.String())
 		return int(code)
 	}

@@ -61,10 +61,11 @@ func Run(ctx context.Context, c Config, d *step.Deps) (step.Result, error) {
 		return step.Result{}, errors.Join(err, held.Release(context.WithoutCancel(ctx)))
 	}
 	s.Network = n
-	s.Event(ctx, network.Normal, "Started", fmt.Sprintf("%s to %d validators started by %s (%s %s, token %d)",
-		op.Type, wanted, op.User, op.Run.Kind, op.Run.Name, op.Token))
+	msg := fmt.Sprintf("%s to %d validators started by %s (%s %s, token %d)",
+		op.Type, wanted, op.User, op.Run.Kind, op.Run.Name, op.Token)
+	s.Event(ctx, network.Normal, "Started", msg)
 	return step.Result{
-		Message: "the lock is held by this run",
+		Message: msg,
 		Outputs: map[string]string{"token": strconv.FormatInt(held.Token(), 10), "lock-id": held.ID(), "validators": strconv.Itoa(wanted)},
 	}, nil
 }

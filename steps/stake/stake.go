@@ -164,7 +164,7 @@ func stakeAll(ctx context.Context, s *step.Session, batch []census.Validator) (s
 				Keys:    ks[v.Ordinal],
 				Moniker: workload.PodName(s.Network.Spec.Workload.StatefulSet, v.Ordinal),
 				Amount:  s.Network.Spec.Stake.Amount,
-				Origin:  s.Origin(),
+				Origin:  s.Origin(v.Ordinal),
 			}
 			rec, err := one(ctx, s, v, r)
 			mu.Lock()
@@ -174,6 +174,7 @@ func stakeAll(ctx context.Context, s *step.Session, batch []census.Validator) (s
 				return
 			}
 			receipts[v.Ordinal] = rec
+			s.Log.Info("validator staked", "validator", v.Ordinal, "sent", rec.Sent, "tx", rec.Hash, "height", rec.Height, "detail", rec.Detail)
 			if rec.Sent {
 				sent++
 			}

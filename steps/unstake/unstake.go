@@ -134,7 +134,7 @@ func unstakeAll(ctx context.Context, s *step.Session, batch []census.Validator) 
 	)
 	for _, v := range batch {
 		wg.Go(func() {
-			rec, err := s.Adapter.Unstake(ctx, chain.UnstakeRequest{Keys: ks[v.Ordinal], Origin: s.Origin()})
+			rec, err := s.Adapter.Unstake(ctx, chain.UnstakeRequest{Keys: ks[v.Ordinal], Origin: s.Origin(v.Ordinal)})
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -142,6 +142,7 @@ func unstakeAll(ctx context.Context, s *step.Session, batch []census.Validator) 
 				return
 			}
 			receipts[v.Ordinal] = rec
+			s.Log.Info("validator unstaked", "validator", v.Ordinal, "sent", rec.Sent, "tx", rec.Hash, "height", rec.Height, "detail", rec.Detail)
 			if rec.Sent {
 				sent++
 			}

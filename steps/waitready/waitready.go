@@ -201,6 +201,8 @@ func rollBack(ctx context.Context, s *step.Session, ordinal int) error {
 	if _, err := s.Store.SetWanted(ctx, s.Held.Token(), int32(ordinal)); err != nil {
 		return err
 	}
-	s.Event(ctx, network.Warning, "RolledBack", fmt.Sprintf("scaled back to %d: the new pods never started, and nothing was staked for them", ordinal))
+	msg := fmt.Sprintf("scaled back to %d: the new pods never started, and nothing was staked for them", ordinal)
+	s.Log.Warn(msg)
+	s.Event(ctx, network.Warning, "RolledBack", msg)
 	return nil
 }
