@@ -66,7 +66,7 @@ target() {
 		return
 	fi
 	eval "$(cluster env)"
-	PATH=$(bin/argo-testbed paths bin_dir):$PATH
+	PATH=$(dirname "$(bin/argo-testbed paths argo)"):$PATH
 	export PATH
 }
 
@@ -144,7 +144,7 @@ demo) up && run ;;
 env)
 	[ -x bin/cluster ] || die "run make demo first"
 	cluster env
-	printf "export PATH='%s':\$PATH\n" "$(bin/argo-testbed paths bin_dir)"
+	printf "export PATH='%s':\$PATH\n" "$(dirname "$(bin/argo-testbed paths argo)")"
 	;;
 -h | --help | help) usage ;;
 *) usage >&2; exit 2 ;;
