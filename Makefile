@@ -5,7 +5,7 @@ SHELL := /bin/bash
 GO ?= go
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  %-18s %s\n", $$1, $$2}'
 
 demo: ## start the embedded cluster with a chain of 4 validators and scale it to 5
 	@test/demo/demo.sh demo
@@ -16,10 +16,45 @@ up: ## only start the cluster, Argo, the chain and Rollcall
 down: ## stop the embedded cluster and leave nothing behind
 	@test/demo/demo.sh down
 
-env: ## print shell settings: eval "$$(make -s env)"
+env: ## print shell settings for eval: KUBECONFIG and PATH
 	@test/demo/demo.sh env
 
 build: ## build programs and images into bin/ and out/
 	@test/demo/demo.sh build
 
-.PHONY: help demo up down env build
+test: prepare test-unit test-integration test-chain test-lock-sample test-e2e ## run every test: unit, API server, chain, end to end
+
+prepare: ## build what the tests need (Kubernetes, Argo, the demo chain); quick when cached
+	@test/demo/demo.sh prepare
+
+test-unit: ## unit tests of every module
+	$(call say,unit tests)
+	@CGO_ENABLED=0 $(GO) test ./...
+	@for m in images/build images/demo-chain test/argo test/cluster; do \
+		echo "--- $$m"; CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false" $(GO) -C $$m test ./...; done
+
+test-integration: ## tests against real API servers
+	$(call say,integration tests on real API servers)
+	@CGO_ENABLED=0 $(GO) test -tags integration -p 1 -timeout 20m ./api/... ./internal/... ./steps/... ./test/kubetest/... $(INTEGRATION)
+
+test-chain: ## the chain adapter against a real chain
+	$(call say,chain adapter on a real chain)
+	@CGO_ENABLED=0 $(GO) test -tags chain -p 1 -parallel 3 -timeout 20m ./internal/chain/...
+
+test-lock: ## lock histories in full: at least 10,000 operations, checked for linearizability
+	$(call say,lock histories in full)
+	@LOCK_OPS=10000 CGO_ENABLED=0 $(GO) test -tags integration -timeout 60m -count=1 -v ./test/lock/... ./internal/lock/...
+
+test-lock-sample:
+	$(call say,a sample of the lock histories)
+	@CGO_ENABLED=0 $(GO) test -tags integration -timeout 20m ./test/lock/...
+
+test-e2e: ## the whole on the embedded cluster: 4 to 7 to 4 validators, bad input, lock, secrets, clean-up
+	$(call say,end to end on the embedded cluster)
+	@test/e2e/run.sh
+
+ci: test ## what CI runs
+
+say = @printf '\n==> %s\n' "$(1)"
+
+.PHONY: help demo up down env build test prepare test-unit test-integration test-chain test-lock test-lock-sample test-e2e ci

@@ -18,6 +18,7 @@ usage() {
 	cat <<'HELP'
 Usage: test/demo/demo.sh COMMAND
 
+  prepare  build Kubernetes, Argo and the demo chain
   build    build the programs and the images
   up       start the cluster, Argo, the chain of 4 validators and Rollcall
   run      the main job: scale from 4 to 5 validators and show who signs
@@ -43,6 +44,17 @@ tools() {
 	program argo-testbed test/argo ./cmd/argo-testbed
 }
 
+# prepare builds what takes long, once: it is all kept in the cache folder.
+prepare() {
+	tools
+	say "Kubernetes (about 10 minutes on 2 cores, the first time)"
+	bin/cluster build
+	say "Argo Workflows (about 8 minutes, the first time)"
+	bin/argo-testbed build >/dev/null
+	say "the demo chain (about 4 minutes, the first time)"
+	go run ./test/localnet/cmd/demo-chain-binary
+}
+
 build() {
 	say "building Rollcall"
 	mkdir -p bin out
@@ -51,9 +63,7 @@ build() {
 	say "building the demo chain (some minutes the first time)"
 	go run ./test/localnet/cmd/demo-chain-binary >out/demo-chain.path
 	install -m 0755 "$(cat out/demo-chain.path)" bin/demo-chain
-	go -C images/build run ./cmd/image build --tag local.test/rollcall-demo-chain:dev --entrypoint /usr/bin/demo-chain \
-		--user 65532:65532 --env PATH=/usr/bin --file "$PWD/bin/demo-chain:/usr/bin/demo-chain" \
-		--output "$PWD/out/demo-chain.tar" >out/demo-chain.image
+	images/demo-chain/image.sh bin/demo-chain --tag local.test/rollcall-demo-chain:dev --output out/demo-chain.tar >out/demo-chain.image
 }
 
 cluster() { bin/cluster --name "$NAME" "$@"; }
@@ -139,7 +149,7 @@ down() {
 }
 
 case "${1:-}" in
-build | up | run | down) "$1" ;;
+prepare | build | up | run | down) "$1" ;;
 demo) up && run ;;
 env)
 	[ -x bin/cluster ] || die "run make demo first"
