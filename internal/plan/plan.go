@@ -35,7 +35,8 @@ type Change struct {
 type Batch struct {
 	Ordinals []int        `json:"ordinals"`
 	Before   quorum.Power `json:"before"`
-	// During is the worst moment: newcomers that don't sign, leavers already silent.
+	// During is the worst moment: newcomers are in the set but don't sign yet;
+	// leavers still are and do, since their pods go only after the proof.
 	During quorum.Power `json:"during"`
 	After  quorum.Power `json:"after"`
 }
