@@ -8,6 +8,8 @@ import (
 	"os/user"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/rollcall-dev/rollcall/api/v1alpha1"
 	"github.com/rollcall-dev/rollcall/internal/census"
 	"github.com/rollcall-dev/rollcall/internal/chain"
@@ -37,6 +39,11 @@ func NewDeps(ctx context.Context, name string, c *Common, log *slog.Logger) (*De
 	if err != nil {
 		return nil, err
 	}
+	return Connect(ctx, name, c, config, ns, log)
+}
+
+// Connect is NewDeps for a configuration of the caller's.
+func Connect(ctx context.Context, name string, c *Common, config *rest.Config, ns string, log *slog.Logger) (*Deps, error) {
 	config.UserAgent = "rollcall/" + name
 	clients, err := kube.New(config, ns)
 	if err != nil {
