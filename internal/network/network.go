@@ -9,13 +9,10 @@ package network
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/sethvargo/go-retry"
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -86,11 +83,18 @@ func explain(err error, verb, namespace, name string) error {
 
 // Get reads the network.
 func (s *Store) Get(ctx context.Context) (*v1alpha1.ValidatorNetwork, error) {
+	_, n, err := s.get(ctx)
+	return n, err
+}
+
+// get returns the object as it came, too.
+func (s *Store) get(ctx context.Context) (*unstructured.Unstructured, *v1alpha1.ValidatorNetwork, error) {
 	u, err := s.clients.Dynamic.Resource(v1alpha1.NetworkResource).Namespace(s.clients.Namespace).Get(ctx, s.name, metav1.GetOptions{})
 	if err != nil {
-		return nil, explain(err, "get", s.clients.Namespace, s.name)
+		return nil, nil, explain(err, "get", s.clients.Namespace, s.name)
 	}
-	return fromUnstructured(u)
+	n, err := fromUnstructured(u)
+	return u, n, err
 }
 
 func fromUnstructured(u *unstructured.Unstructured) (*v1alpha1.ValidatorNetwork, error) {
@@ -139,7 +143,7 @@ func (s *Store) update(ctx context.Context, token int64, sub string, mutate func
 	}
 	b := retry.WithMaxRetries(conflictRetries, retry.WithJitter(20*time.Millisecond, retry.NewConstant(50*time.Millisecond)))
 	err = retry.Do(ctx, b, func(ctx context.Context) error {
-		old, err := s.Get(ctx)
+		raw, old, err := s.get(ctx)
 		if err != nil {
 			return err
 		}
@@ -151,7 +155,7 @@ func (s *Store) update(ctx context.Context, token int64, sub string, mutate func
 			out = old
 			return nil
 		}
-		patch, err := difference(old, changed)
+		patch, err := difference(raw.Object, old, changed)
 		if err != nil {
 			return err
 		}
@@ -167,28 +171,6 @@ func (s *Store) update(ctx context.Context, token int64, sub string, mutate func
 		return err
 	})
 	return out, err
-}
-
-// difference makes a merge patch that applies only to the version it was made for.
-func difference(old, changed *v1alpha1.ValidatorNetwork) ([]byte, error) {
-	a, err := json.Marshal(old)
-	if err != nil {
-		return nil, fmt.Errorf("encode network: %w", err)
-	}
-	b, err := json.Marshal(changed)
-	if err != nil {
-		return nil, fmt.Errorf("encode network: %w", err)
-	}
-	p, err := jsonpatch.CreateMergePatch(a, b)
-	if err != nil {
-		return nil, fmt.Errorf("compare network: %w", err)
-	}
-	var m map[string]any
-	if err := json.Unmarshal(p, &m); err != nil {
-		return nil, fmt.Errorf("compare network: %w", err)
-	}
-	m["metadata"] = map[string]any{"resourceVersion": old.ResourceVersion, "uid": string(old.UID)}
-	return json.Marshal(m)
 }
 
 // EventType is Normal or Warning.

@@ -3,6 +3,7 @@ package network
 import (
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -85,7 +86,8 @@ func Succeed(n *v1alpha1.ValidatorNetwork, uid, step, message string, now time.T
 
 func end(op *v1alpha1.Operation, p v1alpha1.OperationPhase, step, message string, now time.Time) {
 	t := metav1.NewTime(now)
-	op.Phase, op.FinishedAt, op.Message = p, &t, message[:min(len(message), maxMessage)]
+	// A character that is cut in two would become a longer replacement.
+	op.Phase, op.FinishedAt, op.Message = p, &t, strings.ToValidUTF8(message[:min(len(message), maxMessage)], "")
 	if step != "" {
 		op.Step = step
 	}

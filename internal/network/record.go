@@ -19,12 +19,11 @@ func Record(n *v1alpha1.ValidatorNetwork, c *census.Census) {
 	st.Selector = metav1.FormatLabelSelector(c.StatefulSet.Spec.Selector)
 	for _, v := range c.Validators {
 		e := Ensure(n, v.Ordinal)
-		was := e.State == v1alpha1.BondState(chain.Bonded) && e.JoinedHeight > 0
 		e.Address, e.Operator = v.Identity.Address, v.Identity.Operator
 		e.State, e.Power = v1alpha1.BondState(v.Record.Status), v.Power()
 		e.Signing = v.Member != nil && c.Alive(e.Address)
 		switch {
-		case v.Member != nil && !was:
+		case v.Member != nil && (e.JoinedHeight == 0 || e.LeftHeight > 0):
 			e.JoinedHeight, e.LeftHeight = firstIn(c, e.Address), 0
 		case v.Member == nil && e.JoinedHeight > 0 && e.LeftHeight == 0:
 			e.LeftHeight = c.Set.Height - int64(c.Out(e.Address))
