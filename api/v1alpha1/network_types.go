@@ -181,10 +181,10 @@ type RosterEntry struct {
 	// Power in consensus at the recorded height.
 	// +optional
 	Power int64 `json:"power,omitempty"`
-	// JoinedHeight is the first height the validator was proven in the set.
+	// JoinedHeight is the first height the validator is known to be in the set.
 	// +optional
 	JoinedHeight int64 `json:"joinedHeight,omitempty"`
-	// LeftHeight is the first height the validator was proven out of the set.
+	// LeftHeight is the first height the validator is known to be out of the set.
 	// +optional
 	LeftHeight int64 `json:"leftHeight,omitempty"`
 	// Tx is the hash of the last transaction that Rollcall sent for the validator.

@@ -134,6 +134,9 @@ type Receipt struct {
 	Sent   bool   // false: the chain was already there, no transaction was sent
 	Hash   string // uppercase hex
 	Height int64  // block that holds the transaction
+	// Effective is the first height whose consensus set is changed, by the chain's
+	// own rule; whether it really is must be read from the set.
+	Effective int64
 	Detail string // one line for logs and events
 }
 

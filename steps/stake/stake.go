@@ -216,7 +216,7 @@ func note(n *v1alpha1.ValidatorNetwork, receipts map[int]chain.Receipt) (changed
 		e := network.Ensure(n, o)
 		e.State = v1alpha1.BondState(chain.Bonded)
 		if r.Sent {
-			e.Tx, e.LeftHeight = r.Hash, 0
+			e.Tx, e.JoinedHeight, e.LeftHeight, e.Signing = r.Hash, r.Effective, 0, false
 		}
 		changed = true
 	}

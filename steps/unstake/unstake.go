@@ -160,7 +160,7 @@ func unstakeAll(ctx context.Context, s *step.Session, batch []census.Validator) 
 				e := network.Ensure(n, o)
 				e.State = v1alpha1.BondState(chain.Unstaking)
 				if r.Sent {
-					e.Tx = r.Hash
+					e.Tx, e.LeftHeight = r.Hash, r.Effective
 				}
 			}
 			return true

@@ -105,7 +105,7 @@ func work(ctx context.Context, s *step.Session, c Config) (step.Result, error) {
 // own nodes are no witnesses.
 func newcomers(s *step.Session, wanted int) (out []int) {
 	for o := range wanted {
-		if e := network.Entry(s.Network, o); e == nil || e.JoinedHeight == 0 {
+		if e := network.Entry(s.Network, o); e == nil || !e.Signing {
 			out = append(out, o)
 		}
 	}

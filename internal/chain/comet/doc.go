@@ -24,3 +24,8 @@
 // that a validator was absent, is the node's word: ask nodes that you run, and
 // more than one. Nothing is retried here.
 package comet
+
+// ChangeDelay is how many blocks after its cause a change of the consensus set
+// takes effect: updates returned for block H decide block H+2 (CometBFT's ABCI
+// specification, validator updates).
+const ChangeDelay = 2

@@ -100,7 +100,7 @@ func (a *Adapter) send(ctx context.Context, op operator, p plan, origin chain.Or
 			Hash: done.hash, Height: result.Height, GasUsed: result.GasUsed,
 		}).fault()
 	}
-	return chain.Receipt{Sent: true, Hash: done.hash, Height: result.Height, Detail: p.detail}, nil
+	return chain.Receipt{Sent: true, Hash: done.hash, Height: result.Height, Effective: result.Height + comet.ChangeDelay, Detail: p.detail}, nil
 }
 
 // deliver sends a signed transaction until it is found in a block, or can't get
