@@ -140,7 +140,9 @@ func parse(v reflect.Value, s string) error {
 			return errors.New("must be true or false")
 		}
 	case int, int32, int64:
-		if _, err := strconv.ParseInt(s, 10, 32); err != nil {
+		// envconfig would take a leading zero for an octal number.
+		_, err := strconv.ParseInt(s, 10, 32)
+		if digits := strings.TrimLeft(s, "+-"); err != nil || (len(digits) > 1 && digits[0] == '0') {
 			return errors.New("must be a whole number")
 		}
 	}

@@ -136,9 +136,14 @@ func report(name string, res Result, err error) error {
 	}
 	if len(b) > maxTermination {
 		delete(msg, "outputs")
-		if s := msg["message"].(string); len(s) > maxTermination/2 {
-			msg["message"] = strings.ToValidUTF8(s[:maxTermination/2], "") + " ..."
+		if b, jerr = json.Marshal(msg); jerr != nil {
+			return jerr
 		}
+	}
+	// JSON makes some characters up to six times as long.
+	text := msg["message"].(string)
+	for keep := maxTermination / 2; len(b) > maxTermination; keep /= 2 {
+		msg["message"] = strings.ToValidUTF8(text[:min(keep, len(text))], "") + " ..."
 		if b, jerr = json.Marshal(msg); jerr != nil {
 			return jerr
 		}
