@@ -33,13 +33,12 @@ import (
 func TestUncontendedAcquireAndReleaseTakeFourRequestsIncludingTheNetworksToken(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	long := func(o *lock.Options) { o.TTL = lock.DefaultTTL }
 	since := time.Now()
-	h := s.run(t, "first", withFloor(s), long).acquire(t)
+	h := s.run(t, "first", withFloor(s)).acquire(t)
 	require.EqualValues(t, 8, h.Token(), "the network remembers 7")
 	require.Equal(t, "demo-8", h.ID())
 	require.NoError(t, h.Release(t.Context()))
-	second := s.run(t, "second", withFloor(s), long)
+	second := s.run(t, "second", withFloor(s))
 	h = second.acquire(t)
 	// The release step is a process of its own.
 	h, err := second.Attach(t.Context())
@@ -76,12 +75,11 @@ func TestALockWhoseRunIsOverIsTakenAtOnce(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
 			ref, over := start(t, s, "the-run")
-			long := func(o *lock.Options) { o.TTL, o.Holder.Run = lock.DefaultTTL, ref }
-			old := s.run(t, ref.UID, long).acquire(t)
+			old := s.run(t, ref.UID, func(o *lock.Options) { o.Holder.Run = ref }).acquire(t)
 			over()
 
 			began := time.Now()
-			h := s.run(t, "next", func(o *lock.Options) { o.TTL = lock.DefaultTTL }).acquire(t)
+			h := s.run(t, "next").acquire(t)
 			require.Less(t, time.Since(began), 5*time.Second)
 			require.Equal(t, old.Token()+1, h.Token())
 			p := s.get(t).Status.Previous[0]
@@ -115,7 +113,7 @@ func TestALockWhoseRunIsAliveIsNotTaken(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
 			ref := start(t, s, "the-run")
-			h := s.run(t, ref.UID, func(o *lock.Options) { o.TTL, o.Holder.Run = lock.DefaultTTL, ref }).acquire(t)
+			h := s.run(t, ref.UID, func(o *lock.Options) { o.Holder.Run = ref }).acquire(t)
 			_, err := s.run(t, "next").Acquire(t.Context(), 0)
 			requireCode(t, fault.LockBusy, err, "the-run")
 			require.NoError(t, h.Check(t.Context()))
@@ -126,7 +124,7 @@ func TestALockWhoseRunIsAliveIsNotTaken(t *testing.T) {
 func TestEveryPrintedDurationIsRightAndHasAUnit(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.run(t, "first", func(o *lock.Options) { o.TTL = lock.DefaultTTL }).acquire(t)
+	s.run(t, "first").acquire(t)
 	next := s.run(t, "next")
 	_, err := next.Acquire(t.Context(), time.Second)
 	requireCode(t, fault.LockBusy, err)
@@ -145,7 +143,7 @@ func TestEveryPrintedDurationIsRightAndHasAUnit(t *testing.T) {
 func TestAHolderPausedBeyondItsTTLIsFenced(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	first := s.run(t, "first")
+	first := s.run(t, "first", short)
 	h := first.acquire(t)
 	kept, stop := h.Keep(t.Context())
 	defer stop()
@@ -167,7 +165,7 @@ func TestAHolderPausedBeyondItsTTLIsFenced(t *testing.T) {
 func TestAHolderPausedBeyondItsTTLGoesOnWhenNobodyCame(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	first := s.run(t, "first")
+	first := s.run(t, "first", short)
 	h := first.acquire(t)
 	require.Eventually(t, func() bool { return time.Now().After(h.Deadline()) }, 2*ttl, ttl/20)
 	require.NoError(t, h.Check(t.Context()))
@@ -181,7 +179,7 @@ func last(s []string) string { return s[len(s)-1] }
 func TestRenewalsSurviveConflicts(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	first := s.run(t, "first", func(o *lock.Options) { o.TTL = 9 * time.Second })
+	first := s.run(t, "first", short)
 	h := first.acquire(t)
 	kept, stop := h.Keep(t.Context())
 	defer stop()
@@ -195,8 +193,8 @@ func TestRenewalsSurviveConflicts(t *testing.T) {
 		return nil
 	})
 	before := s.get(t).Spec.Renewals
-	require.Eventually(t, func() bool { return s.get(t).Spec.Renewals > before && conflicts.Load() == 3 }, 30*time.Second, 100*time.Millisecond)
-	require.NoError(t, kept.Err())
+	require.Eventually(t, func() bool { return kept.Err() != nil || conflicts.Load() == 3 && s.get(t).Spec.Renewals > before }, time.Minute, 100*time.Millisecond)
+	require.NoError(t, context.Cause(kept))
 	require.NoError(t, h.Check(t.Context()))
 }
 
@@ -213,16 +211,16 @@ func (s site) touch(t *testing.T) {
 func TestManyRenewersOfOneRunDontDisturbEachOther(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	h := s.run(t, "first").acquire(t)
+	h := s.run(t, "first", short).acquire(t)
 	var kept []context.Context
 	for range 4 {
-		other, err := s.run(t, "first").Attach(t.Context())
+		other, err := s.run(t, "first", short).Attach(t.Context())
 		require.NoError(t, err)
 		k, stop := other.Keep(t.Context())
 		defer stop()
 		kept = append(kept, k)
 	}
-	require.Eventually(t, func() bool { return s.get(t).Spec.Renewals > 12 }, 5*ttl, ttl/10)
+	require.Eventually(t, func() bool { return s.get(t).Spec.Renewals > 12 }, time.Minute, 100*time.Millisecond)
 	for _, k := range kept {
 		require.NoError(t, context.Cause(k))
 	}
@@ -243,7 +241,7 @@ func TestATerminatingNamespaceIsReportedOnceAndEndsTheRun(t *testing.T) {
 			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}()
-	first := s.run(t, "first")
+	first := s.run(t, "first", func(o *lock.Options) { o.TTL = 30 * time.Second })
 	h := first.acquire(t)
 	kept, stop := h.Keep(t.Context())
 	defer stop()
@@ -280,7 +278,7 @@ func TestTheRefusalTellsEverythingAboutTheHolder(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	ref := s.workflow(t, "scale-up-abc")
-	s.run(t, "alice", func(o *lock.Options) { o.TTL, o.Holder.Run = lock.DefaultTTL, ref }).acquire(t)
+	s.run(t, "alice", func(o *lock.Options) { o.Holder.Run = ref }).acquire(t)
 	_, err := s.run(t, "bob").Acquire(t.Context(), 0)
 	requireCode(t, fault.LockBusy, err,
 		"lock demo in namespace "+s.ns+" is held by another run; nothing was changed",
@@ -316,9 +314,8 @@ func TestAWaitReallyWaitsAndItsLastRefusalHasTheDetails(t *testing.T) {
 func TestAWaiterGetsTheLockAsSoonAsItIsFree(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	long := func(o *lock.Options) { o.TTL = lock.DefaultTTL } // polls every 4 s
-	h := s.run(t, "first", long).acquire(t)
-	next := s.run(t, "next", long)
+	h := s.run(t, "first").acquire(t)
+	next := s.run(t, "next")
 	got := make(chan error, 1)
 	go func() {
 		_, err := next.Acquire(t.Context(), time.Minute)
@@ -328,7 +325,7 @@ func TestAWaiterGetsTheLockAsSoonAsItIsFree(t *testing.T) {
 	require.NoError(t, h.Release(t.Context()))
 	released := time.Now()
 	require.NoError(t, <-got)
-	require.Less(t, time.Since(released), time.Second)
+	require.Less(t, time.Since(released), 3*time.Second, "without the watch it takes longer")
 }
 
 func contains(s []string, e string) bool {
@@ -359,7 +356,7 @@ func TestAWaiterNeedsNoWatch(t *testing.T) {
 func TestACancelledWaitEndsAtOnceAndNamesTheHolder(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.run(t, "first", func(o *lock.Options) { o.TTL = lock.DefaultTTL }).acquire(t)
+	s.run(t, "first").acquire(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	next := s.run(t, "next")
 	got := make(chan error, 1)
@@ -385,14 +382,14 @@ func TestWorkIsCancelledWithTheCauseWhenRenewalsFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
-			first := s.run(t, "first")
+			first := s.run(t, "first", short)
 			h := first.acquire(t)
 			kept, stop := h.Keep(t.Context())
 			defer stop()
 			first.net.Set(locktest.Always(locktest.Any, f))
 			began := time.Now()
 			cause := lostWithin(t, kept, ttl)
-			requireCode(t, fault.LockLost, cause, "lock demo-1: it could not be proven or renewed for 2.7s")
+			requireCode(t, fault.LockLost, cause, "lock demo-1: it could not be proven or renewed for 6s")
 			require.Less(t, time.Since(began), ttl, "before others may start")
 			require.LessOrEqual(t, first.log.lines("level=WARN"), 1, "said once: %s", first.log)
 			first.net.Set(nil)
@@ -404,7 +401,7 @@ func TestWorkIsCancelledWithTheCauseWhenRenewalsFail(t *testing.T) {
 func TestWorkIsCancelledWithinOneRenewalPeriodWhenTheLockIsTaken(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	h := s.run(t, "first").acquire(t)
+	h := s.run(t, "first", short).acquire(t)
 	kept, stop := h.Keep(t.Context())
 	defer stop()
 	require.NoError(t, s.run(t, "boss").ForceUnlock(t.Context(), h.ID(), "holder is on holiday"))
@@ -522,7 +519,7 @@ func TestWallClocksThatAreHoursOffOrStandStillChangeNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
-			h := s.run(t, "first", func(o *lock.Options) { o.Wall = wall }).acquire(t)
+			h := s.run(t, "first", short, func(o *lock.Options) { o.Wall = wall }).acquire(t)
 			kept, stop := h.Keep(t.Context())
 			_, err := s.run(t, "next").Acquire(t.Context(), 2*ttl)
 			requireCode(t, fault.LockBusy, err)
@@ -541,7 +538,7 @@ func TestDeletingTheLockStopsTheRunAndTheTokenStillGoesUp(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	floor := func(o *lock.Options) { o.Floor = func(context.Context) (int64, error) { return 41, nil } }
-	h := s.run(t, "first", floor).acquire(t)
+	h := s.run(t, "first", floor, short).acquire(t)
 	require.EqualValues(t, 42, h.Token())
 	kept, stop := h.Keep(t.Context())
 	defer stop()
@@ -625,7 +622,7 @@ func TestAMissingRightIsNamedAndARunThatCantBeLookedUpIsSaidOnce(t *testing.T) {
 	requireCode(t, fault.Config, err, "get deploymentlocks", "grant the right", s.ns)
 
 	ref := s.workflow(t, "gone")
-	s.run(t, ref.UID, func(o *lock.Options) { o.Holder.Run = ref }).acquire(t)
+	s.run(t, ref.UID, short, func(o *lock.Options) { o.Holder.Run = ref }).acquire(t)
 	s.deleteWorkflow(t, "gone")
 	next := s.run(t, "next", s.as(t, "locker", rbacv1.PolicyRule{
 		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"deploymentlocks"}, Verbs: []string{"get", "create", "update", "watch"},

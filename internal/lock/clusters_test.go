@@ -146,7 +146,7 @@ func TestLosersReleaseBackOffAndOneOfManyContendersWins(t *testing.T) {
 func TestAMinorityThatFailsInTheMiddleDoesntStopARunLosingTheMajorityDoes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3)
-	r, net := f.run(t, "first")
+	r, net := f.run(t, "first", short)
 	h := r.acquire(t)
 	kept, stop := h.Keep(t.Context())
 	defer stop()
@@ -167,7 +167,7 @@ func TestAClusterThatWasAwayOrForgotTheLockIsBroughtBackIn(t *testing.T) {
 	f := newFleet(t, 3)
 	founder, _ := f.run(t, "founder")
 	require.NoError(t, founder.acquire(t).Release(t.Context()))
-	r, net := f.run(t, "first")
+	r, net := f.run(t, "first", short)
 	net.set(away, "a")
 	h := r.acquire(t)
 	kept, stop := h.Keep(t.Context())
@@ -199,7 +199,7 @@ func TestSlowClustersAreNamedAndNotWaitedFor(t *testing.T) {
 	f := newFleet(t, 3)
 	founder, _ := f.run(t, "founder")
 	require.NoError(t, founder.acquire(t).Release(t.Context()))
-	r, net := f.run(t, "first", func(o *lock.Options) { o.TTL = lock.DefaultTTL })
+	r, net := f.run(t, "first")
 	net.set(locktest.Always(locktest.Any, locktest.Fault{After: 4 * time.Second}), "b")
 	began := time.Now()
 	h := r.acquire(t)
@@ -216,7 +216,7 @@ func TestSlowClustersAreNamedAndNotWaitedFor(t *testing.T) {
 func TestAPartitionedHolderIsFencedByTheMajority(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3)
-	r, net := f.run(t, "first")
+	r, net := f.run(t, "first", short)
 	h := r.acquire(t)
 	kept, stop := h.Keep(t.Context())
 	defer stop()
@@ -333,8 +333,8 @@ func TestARunThatLivesInOneClusterIsLookedUpThereAndOnlyThere(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3)
 	ref := f["b"].workflow(t, "the-run")
-	long := func(o *lock.Options) { o.TTL, o.Holder.Run = lock.DefaultTTL, ref }
-	nowhere, _ := f.run(t, ref.UID, long)
+	of := func(o *lock.Options) { o.Holder.Run = ref }
+	nowhere, _ := f.run(t, ref.UID, of)
 	h := nowhere.acquire(t)
 	next, _ := f.run(t, "next")
 	_, err := next.Acquire(t.Context(), 0)
@@ -342,7 +342,7 @@ func TestARunThatLivesInOneClusterIsLookedUpThereAndOnlyThere(t *testing.T) {
 	require.NoError(t, h.Release(t.Context()))
 
 	ref.Cluster = "b"
-	home, _ := f.run(t, ref.UID, long)
+	home, _ := f.run(t, ref.UID, of)
 	h = home.acquire(t)
 	_, err = next.Acquire(t.Context(), 0)
 	requireCode(t, fault.LockBusy, err)

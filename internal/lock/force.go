@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rollcall-dev/rollcall/api/v1alpha1"
 	"github.com/rollcall-dev/rollcall/internal/fault"
@@ -92,18 +91,14 @@ func (l *Lock) force(ctx context.Context, token, next int64, by string) error {
 func (l *Lock) event(ctx context.Context, message string) {
 	var errs []error
 	for _, m := range l.members {
-		c, now := m.clients, metav1.NewTime(l.wall())
-		_, err := c.Kube.CoreV1().Events(c.Namespace).Create(ctx, &corev1.Event{
-			ObjectMeta:     metav1.ObjectMeta{GenerateName: l.name + ".", Namespace: c.Namespace},
-			InvolvedObject: corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.LockKind.Kind, Name: l.name, Namespace: c.Namespace},
-			Reason:         "ForceUnlocked", Message: clip(message, 1000), Type: corev1.EventTypeWarning,
-			FirstTimestamp: now, LastTimestamp: now, Count: 1,
-			Source: corev1.EventSource{Component: "rollcall"}, ReportingController: "rollcall.dev/lock",
-		}, metav1.CreateOptions{})
+		err := m.clients.Record(ctx, kube.Event{
+			Regarding: corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.LockKind.Kind, Name: l.name, Namespace: m.clients.Namespace},
+			Type:      corev1.EventTypeWarning, Reason: "ForceUnlocked", Action: "force-unlock", Note: message,
+		}, l.wall())
 		if err == nil {
 			return
 		}
-		errs = append(errs, kube.Explain(err, "create", "events", c.Namespace, l.name))
+		errs = append(errs, err)
 	}
 	l.log.Warn("could not write an event", "error", errors.Join(errs...).Error())
 }

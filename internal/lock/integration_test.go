@@ -27,7 +27,10 @@ import (
 )
 
 // ttl is as short as a busy machine allows: a request may take an eighth of it.
-const ttl = 4 * time.Second
+const ttl = 9 * time.Second
+
+// short gives a lock that TTL, for tests in which it runs out.
+func short(o *lock.Options) { o.TTL = ttl }
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m)) }
 
@@ -78,7 +81,7 @@ func (s site) run(t *testing.T, uid string, edit ...func(*lock.Options)) run {
 	t.Helper()
 	c, n := locktest.Client(t, s.config, s.ns)
 	o := lock.Options{
-		Clients: c, Name: "demo", TTL: ttl,
+		Clients: c, Name: "demo",
 		Holder: v1alpha1.Holder{
 			Run: v1alpha1.RunReference{UID: uid}, User: uid, Host: "host-of-" + uid, Pod: "pod-of-" + uid,
 			Operation: "scale-up", Step: "stake", Reason: "more validators",

@@ -49,7 +49,7 @@ const (
 	// ttl is short so that many holdings end by it; an eighth of it bounds a request.
 	ttl = 4 * time.Second
 	// locks are worked on side by side, because each one is idle most of the time.
-	locks = 12
+	locks = 10
 	// contenders work on each lock.
 	contenders = 3
 	// checkLimit bounds the search for an order; a good history takes a second.
@@ -87,7 +87,7 @@ type world struct {
 type applied struct{ order, token int64 }
 
 func newWorld(t *testing.T, control ...*kubetest.ControlPlane) *world {
-	w := &world{t: t, seed: seedOf(t), pause: 40, effects: map[string][]applied{}, counts: map[string]int{}}
+	w := &world{t: t, seed: seedOf(t), pause: 60, effects: map[string][]applied{}, counts: map[string]int{}}
 	for i, cp := range control {
 		cp.ApplyCRDs(t, filepath.Join("..", "..", "manifests", "crds"))
 		name := ""
@@ -114,7 +114,7 @@ func goal(t *testing.T, sample time.Duration) (int64, time.Duration) {
 	if s := os.Getenv("LOCK_OPS"); s != "" {
 		ops, err := strconv.ParseInt(s, 10, 64)
 		require.NoError(t, err, "LOCK_OPS")
-		return ops, 25 * time.Minute
+		return ops, 45 * time.Minute
 	}
 	return 1 << 40, sample
 }
@@ -406,7 +406,7 @@ func (c *client) hold(ctx context.Context, l locker, h holding) {
 		defer stop()
 	}
 	target := network{d: dynamic.NewForConfigOrDie(c.w.clusters[0].config), ns: c.w.clusters[0].ns, name: c.lock, unfenced: c.w.unfenced}
-	for range 8 + c.rand.IntN(32) {
+	for range 8 + c.rand.IntN(60) {
 		switch c.rand.IntN(4) {
 		case 0, 1:
 			call := time.Now()
