@@ -137,7 +137,7 @@ type Receipt struct {
 	// Effective is the first height whose consensus set is changed, by the chain's
 	// own rule; whether it really is must be read from the set.
 	Effective int64
-	Detail string // one line for logs and events
+	Detail    string // one line for logs and events
 }
 
 // Origin marks a transaction with the run that sent it. It is public on chain.

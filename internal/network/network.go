@@ -14,7 +14,6 @@ import (
 
 	"github.com/sethvargo/go-retry"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -182,41 +181,18 @@ const (
 	Warning EventType = "Warning"
 )
 
-// maxNote is the API's limit for an event's note, in bytes.
-const maxNote = 1024
-
 // Event records an event about the network. Events are for people: a failure
 // is returned for the log, and never stops an operation.
 func (s *Store) Event(ctx context.Context, n *v1alpha1.ValidatorNetwork, t EventType, reason, action, note string) error {
-	if len(note) > maxNote {
-		note = strings.ToValidUTF8(note[:maxNote-4], "") + " ..."
-	}
-	now := metav1.NewMicroTime(s.now())
-	_, err := s.clients.Kube.EventsV1().Events(s.clients.Namespace).Create(ctx, &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{GenerateName: s.name + "-", Namespace: s.clients.Namespace},
-		EventTime:           now,
-		ReportingController: "rollcall.dev/rollcall",
-		ReportingInstance:   instance(n),
-		Action:              action,
-		Reason:              reason,
-		Note:                note,
-		Type:                string(t),
+	e := kube.Event{
 		Regarding: corev1.ObjectReference{
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.NetworkKind.Kind,
 			Namespace: n.Namespace, Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
 		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return kube.Explain(err, "create", "events.events.k8s.io", s.clients.Namespace, s.name)
+		Type: string(t), Reason: reason, Action: action, Note: note,
 	}
-	return nil
-}
-
-// instance names the run that reports, as events.k8s.io demands a non-empty
-// name of at most 128 bytes.
-func instance(n *v1alpha1.ValidatorNetwork) string {
-	if op := n.Status.LastOperation; op != nil && op.Run.Name != "" {
-		return op.Run.Name[:min(len(op.Run.Name), 128)]
+	if op := n.Status.LastOperation; op != nil {
+		e.Instance = op.Run.Name
 	}
-	return "rollcall"
+	return s.clients.Record(ctx, e, s.now())
 }
