@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/rollcall-dev/rollcall/internal/census"
+	"github.com/rollcall-dev/rollcall/internal/chain"
 	"github.com/rollcall-dev/rollcall/internal/fault"
 	"github.com/rollcall-dev/rollcall/internal/network"
 	"github.com/rollcall-dev/rollcall/internal/plan"
@@ -76,17 +77,27 @@ func work(ctx context.Context, s *step.Session) (step.Result, error) {
 
 // mayStop refuses to take away a pod that consensus still counts on.
 func mayStop(c *census.Census, wanted int) error {
-	var in []string
+	var in, staked []string
 	for _, v := range c.Validators {
-		if v.Ordinal >= wanted && v.Ordinal < c.Replicas() && v.Member != nil {
+		if v.Ordinal < wanted || v.Ordinal >= c.Replicas() {
+			continue
+		}
+		switch s := v.Record.Status; {
+		case v.Member != nil:
 			in = append(in, fmt.Sprintf("validator %d (power %d)", v.Ordinal, v.Member.Power))
+		case s == chain.Bonded || s == chain.Waiting: // may be in the set with the next block
+			staked = append(staked, fmt.Sprintf("validator %d (%s)", v.Ordinal, s))
 		}
 	}
-	if len(in) == 0 {
+	if len(in) == 0 && len(staked) == 0 {
 		return nil
 	}
-	return fault.New(fault.Refused, "at height %d the consensus set still has %s of the pods to be stopped; %s",
-		c.Height, strings.Join(in, ", "), c.Power).Do("unstake them first: run scale-down")
+	why := "the consensus set still has " + strings.Join(in, ", ")
+	if len(in) == 0 {
+		why = "a stake is still held by " + strings.Join(staked, ", ")
+	}
+	return fault.New(fault.Refused, "at height %d %s of the pods to be stopped; %s", c.Height, why, c.Power).
+		Do("unstake them first: run scale-down")
 }
 
 // mayStart refuses to start a second process for a key that signs elsewhere.
@@ -103,6 +114,9 @@ func mayStart(ctx context.Context, s *step.Session, c *census.Census, wanted int
 	}
 	if len(fresh) == 0 {
 		return nil
+	}
+	if len(c.Commits) == 0 {
+		return fault.New(fault.Transient, "the chain has no commit yet that shows which keys sign").Do("run again when it has a few blocks")
 	}
 	witness := c.Observers()
 	to := c.Commits[len(c.Commits)-1].Height
