@@ -118,8 +118,11 @@ func pairs(m map[string]string) func(func(any) bool) {
 	}
 }
 
-// maxTermination is Kubernetes' limit for a termination message, in bytes.
-const maxTermination = 4096
+// maxTermination is the longest termination message, in bytes. The kubelet cuts
+// longer ones off, which leaves no JSON: the limit is 4 KiB, but the containers
+// of a pod share 12 KiB in equal parts, and a workflow's pod has 9 steps and
+// Argo's two.
+const maxTermination = 1024
 
 // report writes the outputs and the termination message where they are wanted.
 func report(name string, res Result, err error) error {
@@ -142,7 +145,7 @@ func report(name string, res Result, err error) error {
 	}
 	// JSON makes some characters up to six times as long.
 	text := msg["message"].(string)
-	for keep := maxTermination / 2; len(b) > maxTermination; keep /= 2 {
+	for keep := maxTermination; len(b) > maxTermination; keep -= maxTermination / 16 {
 		msg["message"] = strings.ToValidUTF8(text[:min(keep, len(text))], "") + " ..."
 		if b, jerr = json.Marshal(msg); jerr != nil {
 			return jerr
