@@ -114,7 +114,7 @@ func goal(t *testing.T, sample time.Duration) (int64, time.Duration) {
 	if s := os.Getenv("LOCK_OPS"); s != "" {
 		ops, err := strconv.ParseInt(s, 10, 64)
 		require.NoError(t, err, "LOCK_OPS")
-		return ops, 45 * time.Minute
+		return ops, 40 * time.Minute
 	}
 	return 1 << 40, sample
 }
@@ -155,6 +155,9 @@ func (w *world) play(sample time.Duration) porcupine.CheckResult {
 	ops, limit := goal(w.t, sample)
 	w.left.Store(ops)
 	w.round(limit)
+	if os.Getenv("LOCK_OPS") != "" {
+		require.LessOrEqual(w.t, w.left.Load(), int64(0), "lock operations missing after %s", limit)
+	}
 	result, info := w.check()
 	if result != porcupine.Ok {
 		w.t.Logf("the history is drawn in %s", w.draw(info))
