@@ -10,18 +10,16 @@ package unstake
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rollcall-dev/rollcall/api/v1alpha1"
 	"github.com/rollcall-dev/rollcall/internal/census"
 	"github.com/rollcall-dev/rollcall/internal/chain"
 	"github.com/rollcall-dev/rollcall/internal/fault"
-	"github.com/rollcall-dev/rollcall/internal/network"
+	"github.com/rollcall-dev/rollcall/internal/keys"
 	"github.com/rollcall-dev/rollcall/internal/plan"
 	"github.com/rollcall-dev/rollcall/internal/step"
 )
@@ -55,21 +53,18 @@ func work(ctx context.Context, s *step.Session, c Config) (step.Result, error) {
 	if err != nil {
 		return step.Result{}, err
 	}
-	var sent, left int
-	for {
-		batch, err := next(ctx, s, c, wanted)
-		if err != nil {
-			return step.Result{}, err
-		}
-		if len(batch) == 0 {
-			break
-		}
-		n, err := unstakeAll(ctx, s, batch)
-		sent += n
-		if err != nil {
-			return step.Result{}, err
-		}
-		left += len(batch)
+	left, sent, err := s.Move(ctx, step.Batches{
+		Wanted: wanted, Effective: c.LeaveTimeout, Settle: c.SettleTimeout,
+		Pick: func(found *census.Census) ([]census.Validator, int, string, error, error) {
+			return pick(s.Network, found, wanted)
+		},
+		Send: func(ctx context.Context, v census.Validator, k keys.Validator) (chain.Receipt, error) {
+			return s.Adapter.Unstake(ctx, chain.UnstakeRequest{Keys: k, Origin: s.Origin(v.Ordinal)})
+		},
+		Reason: "Unstaked", Done: "unstaked", Note: note,
+	})
+	if err != nil {
+		return step.Result{}, err
 	}
 	msg := fmt.Sprintf("%d validators unstaked with %d transactions", left, sent)
 	if left == 0 {
@@ -78,94 +73,25 @@ func work(ctx context.Context, s *step.Session, c Config) (step.Result, error) {
 	return step.Result{Message: msg, Outputs: map[string]string{"transactions": strconv.Itoa(sent)}}, nil
 }
 
-// next waits until all earlier changes are effective and returns the next
-// batch; it is empty when nobody is left.
-func next(ctx context.Context, s *step.Session, c Config, wanted int) (batch []census.Validator, err error) {
-	deadline := time.Now().Add(c.SettleTimeout)
-	err = s.Wait(ctx, "the next batch may leave", c.LeaveTimeout, 500*time.Millisecond, func(ctx context.Context) (bool, string, error) {
-		found, err := s.Taker.Take(ctx, census.Options{Wanted: wanted})
-		if err != nil {
-			return false, "", err
-		}
-		leaving := plan.Leaving(found, wanted)
-		if len(leaving) == 0 {
-			batch = nil
-			return true, "", nil
-		}
-		var names []string
-		for _, v := range plan.Settling(found) {
-			names = append(names, fmt.Sprintf("validator %d (%s) to move in the consensus set", v.Ordinal, v.Record.Status))
-		}
-		if len(names) > 0 {
-			return false, strings.Join(names, "; "), nil
-		}
-		stay, budget := plan.Remaining(found, leaving), plan.Budget(s.Network.Spec.Safety)
-		if len(stay) == 0 {
-			return false, "", fault.New(fault.Refused, "the last validator may not leave consensus: the chain would halt for good")
-		}
-		k := found.Power.UnstakeBatch(plan.Powers(leaving), stay, budget)
-		if k == 0 {
-			refusal := plan.RefuseUnstake(found.Power, leaving[0], budget, stay, found)
-			if time.Now().After(deadline) {
-				return false, "", refusal
-			}
-			return false, step.Line(refusal), nil
-		}
-		batch = leaving[:k]
-		return true, "", nil
-	})
-	return batch, err
+// pick returns who is to be unstaked, and how many of them may be at once.
+func pick(n *v1alpha1.ValidatorNetwork, c *census.Census, wanted int) (leaving []census.Validator, may int, waitFor string, refusal, err error) {
+	leaving = plan.Leaving(c, wanted)
+	if len(leaving) == 0 {
+		return nil, 0, "", nil, nil
+	}
+	stay, budget := plan.Remaining(c, leaving), plan.Budget(n.Spec.Safety)
+	if len(stay) == 0 {
+		return leaving, 0, "", nil, fault.New(fault.Refused, "the last validator may not leave consensus: the chain would halt for good")
+	}
+	if may = c.Power.UnstakeBatch(plan.Powers(leaving), stay, budget); may == 0 {
+		refusal = plan.RefuseUnstake(c.Power, leaving[0], budget, stay, c)
+	}
+	return leaving, may, strings.Join(step.Moving(c), "; "), refusal, nil
 }
 
-func unstakeAll(ctx context.Context, s *step.Session, batch []census.Validator) (sent int, err error) {
-	var ordinals []int
-	for _, v := range batch {
-		ordinals = append(ordinals, v.Ordinal)
+func note(e *v1alpha1.RosterEntry, r chain.Receipt) {
+	e.State = v1alpha1.BondState(chain.Unstaking)
+	if r.Sent {
+		e.Tx, e.LeftHeight = r.Hash, r.Effective
 	}
-	ks, err := s.Taker.Keys(ctx, ordinals)
-	if err != nil {
-		return 0, err
-	}
-	var (
-		mu       sync.Mutex
-		wg       sync.WaitGroup
-		errs     []error
-		receipts = map[int]chain.Receipt{}
-	)
-	for _, v := range batch {
-		wg.Go(func() {
-			rec, err := s.Adapter.Unstake(ctx, chain.UnstakeRequest{Keys: ks[v.Ordinal], Origin: s.Origin(v.Ordinal)})
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, fault.New(fault.CodeOf(err), "unstake validator %d: %w", v.Ordinal, err))
-				return
-			}
-			receipts[v.Ordinal] = rec
-			s.Log.Info("validator unstaked", "validator", v.Ordinal, "sent", rec.Sent, "tx", rec.Hash, "height", rec.Height, "detail", rec.Detail)
-			if rec.Sent {
-				sent++
-			}
-		})
-	}
-	wg.Wait()
-	for _, v := range batch {
-		if rec, ok := receipts[v.Ordinal]; ok && rec.Sent {
-			s.Event(ctx, network.Normal, "Unstaked", fmt.Sprintf("validator %d unstaked: transaction %s in block %d", v.Ordinal, rec.Hash, rec.Height))
-		}
-	}
-	if len(receipts) > 0 {
-		_, err := s.Store.UpdateStatus(ctx, s.Held.Token(), func(n *v1alpha1.ValidatorNetwork) bool {
-			for o, r := range receipts {
-				e := network.Ensure(n, o)
-				e.State = v1alpha1.BondState(chain.Unstaking)
-				if r.Sent {
-					e.Tx, e.LeftHeight = r.Hash, r.Effective
-				}
-			}
-			return true
-		})
-		errs = append(errs, err)
-	}
-	return sent, errors.Join(errs...)
 }
