@@ -107,6 +107,23 @@ type DriftSpec struct {
 	Policy DriftPolicy `json:"policy,omitempty"`
 }
 
+// ClustersSpec is the fixed membership of a deployment over several clusters.
+// A majority of them decides, so that a minority may fail.
+type ClustersSpec struct {
+	// Names of the member clusters, this one included: contexts of the kubeconfig
+	// that the steps are given (ROLLCALL_CLUSTERS_KUBECONFIG).
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=15
+	// +kubebuilder:validation:items:MaxLength=253
+	// +listType=set
+	Names []string `json:"names"`
+	// Generation of the list: two lists can't both have a majority, since a lock
+	// counts only in its own generation.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:default=1
+	Generation int64 `json:"generation,omitempty"`
+}
+
 // LockSpec configures the deployment's lock.
 type LockSpec struct {
 	// Name of the DeploymentLock; the network's name when empty.
@@ -143,12 +160,10 @@ type ValidatorNetworkSpec struct {
 	Drift DriftSpec `json:"drift,omitempty"`
 	// +kubebuilder:default={}
 	Lock LockSpec `json:"lock,omitempty"`
-	// Clusters are the names of the member clusters; empty for one cluster.
-	// +kubebuilder:validation:MaxItems=15
-	// +kubebuilder:validation:items:MaxLength=253
-	// +listType=set
+	// Clusters that the lock must be held in; absent for one cluster.
+	// +kubebuilder:validation:XValidation:rule="self.names == oldSelf.names || self.generation > oldSelf.generation",message="another list of clusters needs a higher generation"
 	// +optional
-	Clusters []string `json:"clusters,omitempty"`
+	Clusters *ClustersSpec `json:"clusters,omitempty"`
 	// Token of the run that last changed the spec. Written by runs only; people leave it alone.
 	// +kubebuilder:validation:Minimum=0
 	// +optional

@@ -62,6 +62,25 @@ func Config(namespace string) (*rest.Config, string, error) {
 	return c, namespace, nil
 }
 
+// Contexts returns clients for every context of a kubeconfig file, by its name.
+func Contexts(path, namespace string) (map[string]*Clients, error) {
+	raw, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return nil, fault.New(fault.Config, "read the member clusters' kubeconfig: %w", err).Do("mount it from its Secret, or set ROLLCALL_CLUSTERS_KUBECONFIG")
+	}
+	all := map[string]*Clients{}
+	for name := range raw.Contexts {
+		c, err := clientcmd.NewNonInteractiveClientConfig(*raw, name, nil, nil).ClientConfig()
+		if err != nil {
+			return nil, fault.New(fault.Config, "read cluster %s of %s: %w", name, path, err)
+		}
+		if all[name], err = New(c, namespace); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 // New makes clients from a REST configuration, sharing one HTTP transport.
 func New(c *rest.Config, namespace string) (*Clients, error) {
 	c = rest.CopyConfig(c)

@@ -35,6 +35,8 @@ type Common struct {
 	Reason        string `desc:"why; for people who must wait"`
 	Pod           string `desc:"name of the pod the step runs in"`
 	Host          string `desc:"node or machine the step runs on"`
+
+	ClustersKubeconfig string `split_words:"true" default:"/etc/rollcall/clusters/kubeconfig" desc:"kubeconfig with a context per member cluster; read only when the network has spec.clusters"`
 }
 
 // Operation is what a run is about.

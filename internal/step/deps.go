@@ -107,17 +107,26 @@ func (d *Deps) Lock(n *v1alpha1.ValidatorNetwork) (*lock.Lock, error) {
 	if name == "" {
 		name = n.Name
 	}
-	return lock.New(lock.Options{
-		Clients: d.Clients,
-		Name:    name,
-		TTL:     time.Duration(n.Spec.Lock.TTLSeconds) * time.Second,
+	o := lock.Options{
+		Name: name,
+		TTL:  time.Duration(n.Spec.Lock.TTLSeconds) * time.Second,
 		Holder: v1alpha1.Holder{
 			Run: d.Run(), User: d.user(), Host: d.host(), Pod: d.Common.Pod,
 			Operation: string(d.Common.Operation), Step: d.Step, Reason: d.Common.Reason,
 		},
 		Floor:  d.Store.Token,
 		Logger: d.Log,
-	})
+	}
+	if n.Spec.Clusters == nil {
+		o.Clients = d.Clients
+		return lock.New(o)
+	}
+	var err error
+	if o.Members, err = kube.Contexts(d.Common.ClustersKubeconfig, d.Clients.Namespace); err != nil {
+		return nil, err
+	}
+	o.Names, o.Generation = n.Spec.Clusters.Names, n.Spec.Clusters.Generation
+	return lock.New(o)
 }
 
 // Session is a step's hold on the network: the lock, the facts' sources, and a
