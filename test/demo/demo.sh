@@ -71,6 +71,7 @@ cluster() { bin/cluster --name "$NAME" "$@"; }
 # target sets kubectl's and argo's cluster.
 target() {
 	if [ -n "$CONTEXT" ]; then
+		mkdir -p out
 		kubectl config view --minify --flatten --context "$CONTEXT" >out/kubeconfig
 		export KUBECONFIG=$PWD/out/kubeconfig
 		return
@@ -110,6 +111,8 @@ up() {
 	say "applying the custom resources, the chain and Rollcall"
 	kubectl apply --server-side --force-conflicts -k manifests/crds
 	kubectl apply --server-side -f manifests/overlays/demo/namespace.yaml
+	# So that "argo submit" and "kubectl get vnet" need no -n.
+	kubectl config set-context --current --namespace=$NS >/dev/null
 	if ! kubectl -n $NS get configmap chain-genesis >/dev/null 2>&1; then
 		keys=$(mktemp -d)
 		trap 'rm -rf "$keys"' EXIT
@@ -117,9 +120,27 @@ up() {
 		kubectl apply --server-side -n $NS -f "$keys/net" >/dev/null
 		rm -rf "$keys"
 	fi
-	kubectl apply --server-side --force-conflicts -k manifests/overlays/demo
+	# Numbers that Rollcall has changed since stay as they are: applying the
+	# manifest's 4 again would stop validators that are still in consensus.
+	kubectl kustomize manifests/overlays/demo |
+		sed "s/^  replicas: 4\$/  replicas: $(number statefulset/validator .spec.replicas)/
+			s/^  validators: 4\$/  validators: $(number vnet/demo .spec.validators)/" |
+		kubectl apply --server-side --force-conflicts -f -
 	say "waiting for the validators"
 	kubectl -n $NS rollout status statefulset/validator --timeout=5m
+}
+
+# number OBJECT PATH: a number of the demo as it is, or 4 for a new one.
+number() { kubectl -n $NS get "$1" -o jsonpath="{$2}" 2>/dev/null | grep . || echo 4; }
+
+# follow WORKFLOW: shows what its steps say, in plain words.
+follow() {
+	local pods="workflows.argoproj.io/workflow=$1"
+	kubectl -n $NS wait --for=create pod -l "$pods" --timeout=60s >/dev/null || return 0
+	kubectl -n $NS wait --for=condition=PodReadyToStartContainers pod -l "$pods" --timeout=2m >/dev/null || return 0
+	kubectl -n $NS logs -f -l "$pods" --all-containers --prefix --max-log-requests 20 --tail=-1 2>/dev/null |
+		sed -unE 's/^\[pod[^ ]*\/([a-z-]+)\] \{.*"msg":"(([^"\\]|\\.)*)".*"for":"(([^"\\]|\\.)*)".*/    \1: \2 (\4)/p; t
+			s/^\[pod[^ ]*\/([a-z-]+)\] \{.*"level":"[A-Z]*","msg":"(([^"\\]|\\.)*)".*/    \1: \2/p'
 }
 
 # roll prints who is in consensus, from a Job that runs one step.
@@ -133,8 +154,13 @@ roll() {
 
 run() {
 	target
-	say "argo submit workflows/scale-up.yaml -p validators=5"
-	argo submit -n $NS --wait --log workflows/scale-up.yaml -p validators=5 -p user="${SUDO_USER:-${USER:-demo}}" -p reason="make demo"
+	local wanted workflow
+	wanted=$(number statefulset/validator .spec.replicas)
+	[ "$wanted" -ge 5 ] || wanted=5
+	say "argo submit workflows/scale-up.yaml -p validators=$wanted"
+	workflow=$(argo submit -n $NS -o name workflows/scale-up.yaml -p validators="$wanted" -p user="${SUDO_USER:-${USER:-demo}}" -p reason="make demo")
+	follow "$workflow"
+	argo wait -n $NS "$workflow" || { argo get -n $NS "$workflow" >&2; die "the scale-up failed"; }
 	say "the network's record"
 	kubectl -n $NS get vnet
 	say "roll call: signatures in the last 10 blocks"
@@ -152,7 +178,12 @@ case "${1:-}" in
 prepare | build | up | run | down) "$1" ;;
 demo) up && run ;;
 env)
-	[ -x bin/cluster ] || die "run make demo first"
+	if [ -n "$CONTEXT" ]; then
+		[ -e out/kubeconfig ] || die "run make demo first"
+		printf "export KUBECONFIG='%s'\n" "$PWD/out/kubeconfig"
+		exit 0
+	fi
+	[ -x bin/argo-testbed ] || die "run make demo first"
 	cluster env
 	printf "export PATH='%s':\$PATH\n" "$(dirname "$(bin/argo-testbed paths argo)")"
 	;;
