@@ -59,6 +59,7 @@ build() {
 	say "building Rollcall"
 	mkdir -p bin out
 	program rollcall . ./cmd/rollcall
+	program kubectl-rollcall . ./cmd/kubectl-rollcall
 	images/rollcall/image.sh bin --tag local.test/rollcall:dev --output out/rollcall.tar >out/rollcall.image
 	say "building the demo chain (some minutes the first time)"
 	go run ./test/localnet/cmd/demo-chain-binary >out/demo-chain.path
@@ -185,7 +186,7 @@ env)
 	fi
 	[ -x bin/argo-testbed ] || die "run make demo first"
 	cluster env
-	printf "export PATH='%s':\$PATH\n" "$(dirname "$(bin/argo-testbed paths argo)")"
+	printf "export PATH='%s:%s':\$PATH\n" "$PWD/bin" "$(dirname "$(bin/argo-testbed paths argo)")"
 	;;
 -h | --help | help) usage ;;
 *) usage >&2; exit 2 ;;
