@@ -182,7 +182,6 @@ func TestInvalidStatusesAreRefused(t *testing.T) {
 	}{
 		"an unknown bond state":    {map[string]any{"roster": []any{map[string]any{"ordinal": int64(0), "state": "Happy"}}}, `Unsupported value: "Happy"`},
 		"a negative ordinal":       {map[string]any{"roster": []any{entry(-1)}}, "status.roster[0].ordinal: Invalid value: -1: roster[0].ordinal in body should be greater than or equal to 0"},
-		"one validator twice":      {map[string]any{"roster": []any{entry(1), entry(1)}}, "Duplicate value"},
 		"an entry of nobody":       {map[string]any{"roster": []any{map[string]any{"address": "A"}}}, "status.roster[0].ordinal: Required value"},
 		"a history without an end": {map[string]any{"history": operations}, "status.history: Too many: 21: must have at most 20 items"},
 		"an operation of no run":   {map[string]any{"lastOperation": map[string]any{"type": "x", "validators": int64(4), "token": int64(1)}}, "status.lastOperation.run: Required value"},

@@ -202,7 +202,8 @@ type RosterEntry struct {
 	// LeftHeight is the first height the validator is known to be out of the set.
 	// +optional
 	LeftHeight int64 `json:"leftHeight,omitempty"`
-	// Tx is the hash of the last transaction that Rollcall sent for the validator.
+	// Tx is the hash of the last transaction that Rollcall sent for the validator,
+	// until its effect is proven; events tell the story afterwards.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	Tx string `json:"tx,omitempty"`
@@ -280,10 +281,10 @@ type ValidatorNetworkStatus struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	LockHolder string `json:"lockHolder,omitempty"`
-	// Roster of this deployment's own validators.
+	// Roster of this deployment's own validators, by ordinal. It is written as a
+	// whole: who wrote which field of which entry would take half of its size again.
 	// +kubebuilder:validation:MaxItems=1000
-	// +listType=map
-	// +listMapKey=ordinal
+	// +listType=atomic
 	// +optional
 	Roster []RosterEntry `json:"roster,omitempty"`
 	// LastOperation is the running or the last ended operation.

@@ -262,13 +262,14 @@ type readCloser struct{ *strings.Reader }
 
 func (readCloser) Close() error { return nil }
 
-// fleet is a network of 1,000 validators, all fields as long as they get.
+// fleet is a network of 1,000 validators that are proven in consensus, all
+// fields as long as they get, with a full history of failures.
 func fleet(n *v1alpha1.ValidatorNetwork) {
 	n.Status.Roster = nil
 	for o := range 1000 {
 		n.Status.Roster = append(n.Status.Roster, v1alpha1.RosterEntry{
 			Ordinal: int32(o), Address: fmt.Sprintf("%040X", o), Operator: fmt.Sprintf("cosmosvaloper1%038d", o), State: "Bonded",
-			Signing: true, Power: 1_000_000, JoinedHeight: 123_456_789, Tx: fmt.Sprintf("%064X", o),
+			Signing: true, Power: 1_000_000, JoinedHeight: 123_456_789,
 		})
 	}
 	for len(n.Status.History) < 20 {
@@ -301,16 +302,8 @@ func TestAThousandValidatorsStaySmallAndCheap(t *testing.T) {
 	require.NoError(t, err)
 	raw, err := json.Marshal(u.Object)
 	require.NoError(t, err)
-	t.Logf("the object has %d bytes as JSON, %d of them who wrote which field", len(raw), size(t, u.Object["metadata"]))
-	u.SetManagedFields(nil)
-	require.Less(t, size(t, u.Object), 400<<10)
-}
-
-func size(t *testing.T, v any) int {
-	t.Helper()
-	b, err := json.Marshal(v)
-	require.NoError(t, err)
-	return len(b)
+	require.Less(t, len(raw), 256<<10, "who wrote which field included")
+	t.Logf("%d bytes", len(raw))
 }
 
 func TestEventsAreValidAndAboutTheNetwork(t *testing.T) {

@@ -242,7 +242,11 @@ func TestRecordTellsTheLifeOfAValidator(t *testing.T) {
 	require.EqualValues(t, 3, n.Status.ObservedGeneration)
 	requireCondition(t, n, v1alpha1.ConditionReady, metav1.ConditionTrue, "AllSigning")
 
+	n.Status.Roster[0].Tx = "HASH"
+	e = at(found("AAAAAAAAAA", chain.Bonded, true, true))
+	require.Equal(t, "HASH", e.Tx, "nothing is proven while it doesn't sign")
 	e = at(found("SSSSSSSSSS", chain.Bonded, true, true))
+	require.Empty(t, e.Tx, "proven")
 	require.EqualValues(t, 96, e.JoinedHeight, "it joined only once")
 
 	e = at(found("AAAAAAAAAA", chain.Bonded, true, true))

@@ -28,6 +28,9 @@ func Record(n *v1alpha1.ValidatorNetwork, c *census.Census) {
 		case v.Member == nil && e.JoinedHeight > 0 && e.LeftHeight == 0:
 			e.LeftHeight = c.Set.Height - int64(c.Out(e.Address))
 		}
+		if e.Signing || (v.Member == nil && e.LeftHeight > 0) {
+			e.Tx = "" // proven
+		}
 		if v.Pod != nil {
 			st.Validators++
 		}
