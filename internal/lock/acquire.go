@@ -445,8 +445,11 @@ func who(h v1alpha1.Holder) string {
 	if h.Run.Kind != "" && h.Run.Name != h.Pod {
 		in = append(in, h.Run.Kind+" "+h.Run.Name)
 	}
-	if len(in) == 0 {
+	if len(in) == 0 && h.Run.UID != "" {
 		in = append(in, "run "+h.Run.UID)
+	}
+	if len(in) == 0 {
+		return s
 	}
 	return s + " (" + strings.Join(in, ", ") + ")"
 }

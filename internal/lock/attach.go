@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/sethvargo/go-retry"
 
@@ -108,12 +109,11 @@ func (h *Held) lostTo(now *v1alpha1.DeploymentLock) error {
 func ended(p v1alpha1.PreviousHolder) string {
 	at := ""
 	if p.EndedAt != nil {
-		at = " at " + stamp(p.EndedAt)
-		at = at[:len(at)-len(" by the holder's clock")]
+		at = " at " + p.EndedAt.UTC().Format(time.RFC3339)
 	}
 	switch p.Ending {
 	case endReleased:
-		return "was released by this run" + at
+		return "was released by its own run" + at
 	case endForced:
 		return "was forced open" + at + " by " + p.By
 	default:

@@ -609,7 +609,7 @@ func TestAStepOfTheSameRunAttachesAndOneWithoutALockIsTold(t *testing.T) {
 	requireCode(t, fault.LockLost, err, "held by first@host-of-first", "demo-1")
 	require.NoError(t, other.Release(t.Context()))
 	_, err = s.run(t, "first").Attach(t.Context())
-	requireCode(t, fault.LockLost, err, "demo-1", "was released by this run at 20")
+	requireCode(t, fault.LockLost, err, "demo-1", "was released by its own run at 20")
 	require.NoError(t, h.Release(t.Context()), "released by another step of the run already")
 	_, err = s.run(t, "stranger").Attach(t.Context())
 	requireCode(t, fault.LockLost, err, "free", "acquire-lock must run first")

@@ -121,37 +121,59 @@ func (e *BusyError) Error() string {
 	if e.Waited >= time.Second {
 		fmt.Fprintf(b, "; waited %s", span(e.Waited))
 	}
-	row := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(b, "\n  %-11s %s", name+":", value)
-		}
+	i.rows(b)
+	row(b, "To look", fmt.Sprintf("kubectl -n %s get deploymentlock %s -o yaml", i.Namespace, i.Name))
+	row(b, "To wait", "run again with ROLLCALL_LOCK_WAIT=10m, or argo submit with -p lockWait=10m")
+	row(b, "To break", fmt.Sprintf(`kubectl rollcall -n %s force-unlock %s --reason "..." (only when its run can't go on; it is fenced then)`, i.Namespace, i.ID))
+	return b.String()
+}
+
+// String tells everything about the lock, one fact per line.
+func (i Info) String() string {
+	b := new(strings.Builder)
+	if i.Held {
+		fmt.Fprintf(b, "lock %s in namespace %s is held", i.Name, i.Namespace)
+	} else {
+		fmt.Fprintf(b, "lock %s in namespace %s is free", i.Name, i.Namespace)
 	}
-	h := i.Holder
-	row("ID", i.ID)
-	row("Token", fmt.Sprint(i.Token))
-	row("Holder", or(h.User, "unknown"))
-	row("Host", h.Host)
-	row("Pod", h.Pod)
-	row("Run", strings.TrimSpace(h.Run.Kind+" "+h.Run.Name)+" (uid "+h.Run.UID+")")
-	row("Operation", h.Operation)
-	row("Step", h.Step)
-	row("Reason", h.Reason)
-	row("Since", stamp(i.AcquiredAt))
-	row("Renewed", stamp(i.RenewedAt))
-	row("Expires in", i.expiry())
+	i.rows(b)
+	for _, p := range i.Previous {
+		row(b, "Before", fmt.Sprintf("%s: %s for %s, %s", ID(i.Name, p.Token), who(p.Holder), or(p.Operation, "an unknown operation"), ended(p)))
+	}
+	return b.String()
+}
+
+func (i *Info) rows(b *strings.Builder) {
+	row(b, "ID", i.ID)
+	row(b, "Token", fmt.Sprint(i.Token))
+	if h := i.Holder; i.Held {
+		row(b, "Holder", or(h.User, "unknown"))
+		row(b, "Host", h.Host)
+		row(b, "Pod", h.Pod)
+		row(b, "Run", strings.TrimSpace(h.Run.Kind+" "+h.Run.Name+" (uid "+h.Run.UID+")"))
+		row(b, "Operation", h.Operation)
+		row(b, "Step", h.Step)
+		row(b, "Reason", h.Reason)
+		row(b, "Since", stamp(i.AcquiredAt))
+		row(b, "Renewed", stamp(i.RenewedAt))
+		row(b, "Expires in", i.expiry())
+	}
 	for _, c := range i.Clusters {
 		switch {
 		case c.Name == "":
 		case c.Error != "":
-			row("Cluster", c.Name+": no answer: "+c.Error)
+			row(b, "Cluster", c.Name+": no answer: "+c.Error)
 		default:
-			row("Cluster", fmt.Sprintf("%s: %s, token %d, answered in %s", c.Name, or(c.Holder, "free"), c.Token, span(c.Took)))
+			row(b, "Cluster", fmt.Sprintf("%s: %s, token %d, answered in %s", c.Name, or(c.Holder, "free"), c.Token, span(c.Took)))
 		}
 	}
-	row("To look", fmt.Sprintf("kubectl -n %s get deploymentlock %s -o yaml", i.Namespace, i.Name))
-	row("To wait", "run again with ROLLCALL_LOCK_WAIT=10m, or argo submit with -p lockWait=10m")
-	row("To break", fmt.Sprintf(`kubectl rollcall -n %s force-unlock %s --reason "..." (only when its run can't go on; it is fenced then)`, i.Namespace, i.ID))
-	return b.String()
+}
+
+// row adds a line, unless there is nothing to say.
+func row(b *strings.Builder, name, value string) {
+	if value != "" {
+		fmt.Fprintf(b, "\n  %-11s %s", name+":", value)
+	}
 }
 
 func (l *Lock) refusal(i *Info, waited time.Duration) error {

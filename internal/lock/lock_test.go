@@ -270,3 +270,34 @@ func TestTheHoldingOfMostClustersIsShown(t *testing.T) {
 	require.Equal(t, "context deadline exceeded", i.Clusters[2].Error)
 	require.Equal(t, "lock demo is free, last id demo-8", i.line())
 }
+
+func TestALockIsDescribedOneFactPerLine(t *testing.T) {
+	t.Parallel()
+	at := metav1.NewMicroTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	i := Info{
+		Name: "demo", Namespace: "prod", ID: "demo-7", Token: 7, Held: true, TTL: DefaultTTL, AcquiredAt: &at, expiresIn: 161 * time.Second, Silent: 19 * time.Second,
+		Holder: v1alpha1.Holder{User: "alice", Host: "node-1", Operation: "scale-up", Step: "stake", Run: v1alpha1.RunReference{Kind: "Workflow", Name: "up-x", UID: "u"}},
+		Previous: []v1alpha1.PreviousHolder{
+			{Holder: v1alpha1.Holder{User: "bob", Operation: "scale-down"}, Token: 6, Ending: endForced, By: "eve (run e): typo", EndedAt: &at},
+			{Holder: v1alpha1.Holder{User: "carol"}, Token: 5, Ending: endReleased},
+		},
+		Clusters: []ClusterInfo{{Name: "a", Token: 7, Holder: "alice", Took: 2 * time.Second}, {Name: "b", Error: "timeout"}},
+	}
+	require.Equal(t, `lock demo in namespace prod is held
+  ID:         demo-7
+  Token:      7
+  Holder:     alice
+  Host:       node-1
+  Run:        Workflow up-x (uid u)
+  Operation:  scale-up
+  Step:       stake
+  Since:      2026-01-02T03:04:05Z by the holder's clock
+  Expires in: 2m41s unless renewed (TTL 3m0s, seen silent for 19s)
+  Cluster:    a: alice, token 7, answered in 2s
+  Cluster:    b: no answer: timeout
+  Before:     demo-6: bob for scale-down, was forced open at 2026-01-02T03:04:05Z by eve (run e): typo
+  Before:     demo-5: carol for an unknown operation, was released by its own run`, i.String())
+	i.Held = false
+	require.Contains(t, i.String(), "lock demo in namespace prod is free\n  ID:         demo-7\n  Token:      7\n  Cluster:")
+	require.Contains(t, (&BusyError{Info: i, Waited: 3 * time.Second}).Error(), "nothing was changed; waited 3s\n  ID:         demo-7")
+}
