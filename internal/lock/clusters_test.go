@@ -146,20 +146,20 @@ func TestLosersReleaseBackOffAndOneOfManyContendersWins(t *testing.T) {
 func TestAMinorityThatFailsInTheMiddleDoesntStopARunLosingTheMajorityDoes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3)
-	r, net := f.run(t, "first", short)
+	r, net := f.run(t, "first", busy)
 	h := r.acquire(t)
 	kept, stop := h.Keep(t.Context())
 	defer stop()
 	net.set(hung, "b")
 	before := f["a"].get(t).Spec.Renewals
-	require.Eventually(t, func() bool { return f["a"].get(t).Spec.Renewals > before+2 }, 4*ttl, ttl/20)
-	require.NoError(t, kept.Err())
+	require.Eventually(t, func() bool { return f["a"].get(t).Spec.Renewals > before+1 }, time.Minute, 100*time.Millisecond)
+	require.NoError(t, context.Cause(kept))
 	began := time.Now()
 	require.NoError(t, h.Check(t.Context()))
-	require.Less(t, time.Since(began), time.Second, "a hanging minority must not slow a check down")
+	require.Less(t, time.Since(began), 3*time.Second, "a hanging minority must not slow a check down")
 
 	net.set(away, "c")
-	requireCode(t, fault.LockLost, lostWithin(t, kept, ttl+ttl/4), "could not be proven or renewed", "cluster c: ", "of 3 clusters confirm it, 2 are needed")
+	requireCode(t, fault.LockLost, lostWithin(t, kept, 40*time.Second), "could not be proven or renewed", "cluster c: ", "of 3 clusters confirm it, 2 are needed")
 }
 
 func TestAClusterThatWasAwayOrForgotTheLockIsBroughtBackIn(t *testing.T) {
@@ -167,7 +167,7 @@ func TestAClusterThatWasAwayOrForgotTheLockIsBroughtBackIn(t *testing.T) {
 	f := newFleet(t, 3)
 	founder, _ := f.run(t, "founder")
 	require.NoError(t, founder.acquire(t).Release(t.Context()))
-	r, net := f.run(t, "first", short)
+	r, net := f.run(t, "first", busy)
 	net.set(away, "a")
 	h := r.acquire(t)
 	kept, stop := h.Keep(t.Context())
@@ -184,10 +184,10 @@ func TestAClusterThatWasAwayOrForgotTheLockIsBroughtBackIn(t *testing.T) {
 			return spec["holder"] != nil && spec["token"] == h.Token()
 		}
 	}
-	require.Eventually(t, ours("a"), 3*ttl, ttl/20)
+	require.Eventually(t, ours("a"), time.Minute, 100*time.Millisecond)
 	require.NoError(t, dynamic.NewForConfigOrDie(f["b"].config).Resource(v1alpha1.LockResource).Namespace(f["b"].ns).Delete(t.Context(), "demo", metav1.DeleteOptions{}))
-	require.Eventually(t, ours("b"), 3*ttl, ttl/20)
-	require.NoError(t, kept.Err())
+	require.Eventually(t, ours("b"), time.Minute, 100*time.Millisecond)
+	require.NoError(t, context.Cause(kept))
 	require.NoError(t, h.Release(t.Context()))
 	for _, c := range f.names() {
 		require.Nil(t, f[c].get(t).Spec.Holder)

@@ -4,6 +4,7 @@ package lock_test
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -32,7 +33,18 @@ const ttl = 9 * time.Second
 // short gives a lock that TTL, for tests in which it runs out.
 func short(o *lock.Options) { o.TTL = ttl }
 
-func TestMain(m *testing.M) { os.Exit(kubetest.Main(m)) }
+// busy gives a lock a TTL that doesn't run out on a busy machine, for tests that
+// look at renewals.
+func busy(o *lock.Options) { o.TTL = 30 * time.Second }
+
+func TestMain(m *testing.M) {
+	// These tests wait more than they work; more of them fit side by side than
+	// there are processors. A flag on the command line still wins.
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err)
+	}
+	os.Exit(kubetest.Main(m))
+}
 
 // site is a namespace of a real API server that knows the CRDs.
 type site struct {
