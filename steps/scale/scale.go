@@ -2,7 +2,8 @@
 //
 // It guarantees that no pod is taken away whose key is still in the consensus
 // set or staked, and that no pod is started whose key signed one of the last
-// 20 commits from somewhere else: two processes with one key double-sign. The
+// 20 commits: two processes with one key double-sign. The key of a validator that
+// has left the set is waited for, one that is in the set is refused. The
 // change carries the run's fencing token and is refused after a newer run's.
 // It doesn't wait for the pods: wait-ready does.
 package scale
@@ -10,7 +11,9 @@ package scale
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/rollcall-dev/rollcall/internal/census"
 	"github.com/rollcall-dev/rollcall/internal/chain"
@@ -25,7 +28,10 @@ import (
 const guardCommits = 20
 
 // Config of the step.
-type Config struct{ step.Common }
+type Config struct {
+	step.Common
+	SilenceTimeout time.Duration `split_words:"true" default:"2m" desc:"how long to wait for the old pod and the last signatures of a validator that has just left"`
+}
 
 // Step is scale.
 var Step = step.Define("scale", "set the number of validator pods, when that is safe",
@@ -40,11 +46,11 @@ func Run(ctx context.Context, c Config, d *step.Deps) (step.Result, error) {
 	if err != nil {
 		return step.Result{}, err
 	}
-	res, err := work(ctx, s)
+	res, err := work(ctx, s, c)
 	return res, done(err)
 }
 
-func work(ctx context.Context, s *step.Session) (step.Result, error) {
+func work(ctx context.Context, s *step.Session, cfg Config) (step.Result, error) {
 	wanted, err := s.Wanted(s.Network)
 	if err != nil {
 		return step.Result{}, err
@@ -60,7 +66,7 @@ func work(ctx context.Context, s *step.Session) (step.Result, error) {
 	if err := mayStop(c, wanted); err != nil {
 		return step.Result{}, err
 	}
-	if err := mayStart(ctx, s, c, wanted); err != nil {
+	if c, err = untilMayStart(ctx, s, c, wanted, cfg.SilenceTimeout); err != nil {
 		return step.Result{}, err
 	}
 	changed, err := s.Taker.Workload.Scale(ctx, wanted, s.Held.Token(), s.Held.Check)
@@ -100,38 +106,60 @@ func mayStop(c *census.Census, wanted int) error {
 		Do("unstake them first: run scale-down")
 }
 
-// mayStart refuses to start a second process for a key that signs elsewhere.
-func mayStart(ctx context.Context, s *step.Session, c *census.Census, wanted int) error {
+// untilMayStart waits until the new pods may start and returns the census that
+// shows it. A validator that has just left needs 20 blocks for that.
+func untilMayStart(ctx context.Context, s *step.Session, c *census.Census, wanted int, limit time.Duration) (*census.Census, error) {
+	err := s.Wait(ctx, "new pods may start", limit, time.Second, func(ctx context.Context) (_ bool, waiting string, err error) {
+		if c == nil {
+			if c, err = s.Taker.Take(ctx, census.Options{Wanted: wanted}); err != nil {
+				return false, "", err
+			}
+		}
+		if waiting, err = mayStart(ctx, s, c, wanted); waiting == "" && err == nil {
+			return true, "", nil
+		}
+		c = nil // look again
+		return false, waiting, err
+	})
+	return c, err
+}
+
+// mayStart refuses to start a second process for a key that signs elsewhere, and
+// says what a validator that has left must wait for; empty when nothing.
+func mayStart(ctx context.Context, s *step.Session, c *census.Census, wanted int) (waiting string, err error) {
 	var fresh []census.Validator
 	for _, v := range c.Validators {
 		if v.Ordinal >= c.Replicas() && v.Ordinal < wanted {
 			if v.Pod != nil {
-				return fault.New(fault.Transient, "the old pod of validator %d isn't gone yet: a second one with its key must not start", v.Ordinal).
-					Do("run again when it is gone")
+				return fmt.Sprintf("the old pod of validator %d to be gone: a second one with its key must not start", v.Ordinal), nil
 			}
 			fresh = append(fresh, v)
 		}
 	}
 	if len(fresh) == 0 {
-		return nil
+		return "", nil
 	}
 	if len(c.Commits) == 0 {
-		return fault.New(fault.Transient, "the chain has no commit yet that shows which keys sign").Do("run again when it has a few blocks")
+		return "", fault.New(fault.Transient, "the chain has no commit yet that shows which keys sign").Do("run again when it has a few blocks")
 	}
 	witness := c.Observers()
 	to := c.Commits[len(c.Commits)-1].Height
 	commits, err := s.Adapter.Commits(ctx, census.Endpoint(s.Network, witness[0]), max(1, to-guardCommits+1), to)
 	if err != nil {
-		return err
+		return "", err
 	}
 	for _, v := range fresh {
-		for _, k := range commits {
-			if k.Signed(v.Identity.Address) {
-				return fault.New(fault.Refused, "the key %s of validator %d signed block %d, though validator %d doesn't run here: starting it would double-sign",
-					v.Identity.Address, v.Ordinal, k.Height, v.Ordinal).
-					Do("stop the other process that uses the key, wait %d blocks, and run again", guardCommits)
+		for _, k := range slices.Backward(commits) {
+			if !k.Signed(v.Identity.Address) {
+				continue
 			}
+			if v.Member == nil { // it signed while it was in the set, and can't any more
+				return fmt.Sprintf("the key of validator %d to be silent for %d blocks: it signed block %d of %d", v.Ordinal, guardCommits, k.Height, to), nil
+			}
+			return "", fault.New(fault.Refused, "the key %s of validator %d signed block %d, though validator %d doesn't run here: starting it would double-sign",
+				v.Identity.Address, v.Ordinal, k.Height, v.Ordinal).
+				Do("stop the other process that uses the key, wait %d blocks, and run again", guardCommits)
 		}
 	}
-	return nil
+	return "", nil
 }
