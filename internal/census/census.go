@@ -267,6 +267,13 @@ func unreachable(errs map[int]error) error {
 	if len(errs) == 0 {
 		return fault.New(fault.Transient, "no validator's pod runs, so there is nobody to ask").Do("check the StatefulSet")
 	}
+	// Garbage from every one of them: not the nodes' trouble, and no retry helps.
+	code := fault.Chain
+	for _, err := range errs {
+		if !fault.Is(err, fault.Chain) {
+			code = fault.Transient
+		}
+	}
 	var lines []string
 	for _, o := range slices.Sorted(maps.Keys(errs)) {
 		lines = append(lines, fmt.Sprintf("validator %d: %v", o, errs[o]))
@@ -275,7 +282,7 @@ func unreachable(errs map[int]error) error {
 			break
 		}
 	}
-	return fault.New(fault.Transient, "no validator's RPC answered: %s", strings.Join(lines, "; ")).
+	return fault.New(code, "no validator's RPC answered: %s", strings.Join(lines, "; ")).
 		Do("check the pods and spec.chain.rpc of the ValidatorNetwork")
 }
 
