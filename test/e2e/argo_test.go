@@ -158,3 +158,23 @@ func (d *demo) reports(t *testing.T, selector string) (out []report) {
 	}
 	return out
 }
+
+// fullMessage is a report's message, from the container's log when Kubernetes'
+// limit cut it short.
+func (d *demo) fullMessage(t *testing.T, r report) string {
+	t.Helper()
+	if !strings.HasSuffix(r.Message, " ...") {
+		return r.Message
+	}
+	for line := range strings.Lines(d.kubectl(t, "logs", r.pod, "-c", r.container)) {
+		var entry struct {
+			Msg      string
+			ExitCode int
+		}
+		if json.Unmarshal([]byte(line), &entry) == nil && entry.ExitCode != 0 {
+			return entry.Msg
+		}
+	}
+	require.Fail(t, "the log has no failure", "%s %s", r.pod, r.container)
+	return ""
+}

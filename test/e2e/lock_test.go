@@ -33,6 +33,7 @@ func locks(t *testing.T, d *demo) {
 		f := o.failure(t)
 		require.Equal(t, 3, f.ExitCode, f.Message)
 		require.Equal(t, "acquire-lock", f.Step)
+		text := d.fullMessage(t, f)
 		for name, want := range map[string]string{
 			"ID": regexp.QuoteMeta(fmt.Sprintf("%s-%d", networkName, held.Spec.Token)), "Token": fmt.Sprint(held.Spec.Token),
 			"Holder": "^ada$", "Host": ".+", "Pod": regexp.QuoteMeta(first.name), "Run": regexp.QuoteMeta("Workflow " + first.name + " (uid " + first.uid + ")"),
@@ -40,9 +41,9 @@ func locks(t *testing.T, d *demo) {
 			"Since": `^\d{4}-\d\d-\d\dT`, "Renewed": `^\d{4}-\d\d-\d\dT`, "Expires in": `^(\d+m)?[\d.]+s unless renewed \(TTL 3m0s`,
 			"To look": "kubectl -n rollcall-demo get deploymentlock " + networkName, "To wait": "lockWait=10m", "To break": "force-unlock .*--reason",
 		} {
-			require.Regexp(t, want, row(t, f.Message, name), name)
+			require.Regexp(t, want, row(t, text, name), name)
 		}
-		return fmt.Sprintf("exit 3 %s after its submit, %d rows about the holder", o.took.Round(time.Second), strings.Count(f.Message, "; "))
+		return fmt.Sprintf("exit 3 %s after its submit, %d rows about the holder", o.took.Round(time.Second), strings.Count(text, "; "))
 	})
 
 	d.scene(t, "a third with lockWait=10m waits, then finds the work done", func(t *testing.T) string {
