@@ -30,7 +30,7 @@ type Deps struct {
 	Store   *network.Store
 	Now     func() time.Time
 
-	token int64 // of the held lock; 0 before Hold
+	token int64 // of the held lock; 0 before it is held
 }
 
 // NewDeps connects to the cluster and finds the network.
@@ -163,10 +163,10 @@ func (d *Deps) session(n *v1alpha1.ValidatorNetwork) (*Session, error) {
 	}}, nil
 }
 
-// Hold opens a session under the run's lock, which an earlier step acquired.
+// hold opens a session under the run's lock, which an earlier step acquired.
 // The returned context is cancelled with the cause when the lock is lost. done
 // must be called with the step's error and returns the error to end with.
-func (d *Deps) Hold(ctx context.Context) (_ context.Context, _ *Session, done func(error) error, err error) {
+func (d *Deps) hold(ctx context.Context) (_ context.Context, _ *Session, done func(error) error, err error) {
 	n, err := d.Store.Get(ctx)
 	if err != nil {
 		return nil, nil, nil, err
@@ -200,6 +200,24 @@ func (d *Deps) Hold(ctx context.Context) (_ context.Context, _ *Session, done fu
 		stop()
 		return err
 	}, nil
+}
+
+// Work does a step's work under the run's lock, or, when look is true, without
+// it and so without changing anything (Session.Held is nil then).
+func (d *Deps) Work(ctx context.Context, look bool, work func(context.Context, *Session) (Result, error)) (Result, error) {
+	if look {
+		s, err := d.Look(ctx)
+		if err != nil {
+			return Result{}, err
+		}
+		return work(ctx, s)
+	}
+	ctx, s, done, err := d.hold(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	res, err := work(ctx, s)
+	return res, done(err)
 }
 
 // Origin marks this run's transactions for a validator. Each hash is in the log

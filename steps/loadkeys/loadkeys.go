@@ -33,23 +33,15 @@ var Step = step.Define("load-keys", "check that every validator's keys are there
 
 // Run does the step.
 func Run(ctx context.Context, c Config, d *step.Deps) (step.Result, error) {
-	if c.DryRun {
-		s, err := d.Look(ctx)
-		if err != nil {
-			return step.Result{}, err
-		}
-		ids, err := load(ctx, s)
-		return result(ids), err
-	}
-	ctx, s, done, err := d.Hold(ctx)
-	if err != nil {
-		return step.Result{}, err
-	}
+	return d.Work(ctx, c.DryRun, work)
+}
+
+func work(ctx context.Context, s *step.Session) (step.Result, error) {
 	ids, err := load(ctx, s)
-	if err == nil {
-		_, err = d.Store.UpdateStatus(ctx, s.Held.Token(), func(n *v1alpha1.ValidatorNetwork) bool { return network.Enroll(n, ids) })
+	if err == nil && s.Held != nil {
+		_, err = s.Store.UpdateStatus(ctx, s.Held.Token(), func(n *v1alpha1.ValidatorNetwork) bool { return network.Enroll(n, ids) })
 	}
-	return result(ids), done(err)
+	return result(ids), err
 }
 
 func result(ids map[int]chain.Identity) step.Result {

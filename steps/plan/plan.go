@@ -27,19 +27,7 @@ var Step = step.Define("plan", "say what the operation will do, and refuse it if
 
 // Run does the step.
 func Run(ctx context.Context, c Config, d *step.Deps) (step.Result, error) {
-	if c.DryRun {
-		s, err := d.Look(ctx)
-		if err != nil {
-			return step.Result{}, err
-		}
-		return work(ctx, s)
-	}
-	ctx, s, done, err := d.Hold(ctx)
-	if err != nil {
-		return step.Result{}, err
-	}
-	res, err := work(ctx, s)
-	return res, done(err)
+	return d.Work(ctx, c.DryRun, work)
 }
 
 func work(ctx context.Context, s *step.Session) (step.Result, error) {

@@ -28,12 +28,7 @@ func Run(ctx context.Context, c Config, d *step.Deps) (step.Result, error) {
 	if c.DryRun {
 		return step.Result{Message: "dry run: nothing to save"}, nil
 	}
-	ctx, s, done, err := d.Hold(ctx)
-	if err != nil {
-		return step.Result{}, err
-	}
-	res, err := work(ctx, s)
-	return res, done(err)
+	return d.Work(ctx, false, work)
 }
 
 func work(ctx context.Context, s *step.Session) (step.Result, error) {

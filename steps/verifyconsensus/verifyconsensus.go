@@ -41,19 +41,8 @@ func Run(ctx context.Context, c Config, d *step.Deps) (step.Result, error) {
 	if c.DryRun {
 		return step.Result{Message: "dry run: nothing to verify"}, nil
 	}
-	if c.RunUID == "" { // by hand, without a run: just look
-		s, err := d.Look(ctx)
-		if err != nil {
-			return step.Result{}, err
-		}
-		return work(ctx, s, c)
-	}
-	ctx, s, done, err := d.Hold(ctx)
-	if err != nil {
-		return step.Result{}, err
-	}
-	res, err := work(ctx, s, c)
-	return res, done(err)
+	// By hand, without a run, it just looks.
+	return d.Work(ctx, c.RunUID == "", func(ctx context.Context, s *step.Session) (step.Result, error) { return work(ctx, s, c) })
 }
 
 func work(ctx context.Context, s *step.Session, c Config) (step.Result, error) {

@@ -44,12 +44,7 @@ func Run(ctx context.Context, c Config, d *step.Deps) (step.Result, error) {
 	if c.DryRun {
 		return step.Result{Message: "dry run: nothing to wait for"}, nil
 	}
-	ctx, s, done, err := d.Hold(ctx)
-	if err != nil {
-		return step.Result{}, err
-	}
-	res, err := work(ctx, s, c)
-	return res, done(err)
+	return d.Work(ctx, false, func(ctx context.Context, s *step.Session) (step.Result, error) { return work(ctx, s, c) })
 }
 
 func work(ctx context.Context, s *step.Session, c Config) (step.Result, error) {
