@@ -176,3 +176,15 @@ func (w *Workload) Scale(ctx context.Context, replicas int, token int64, check f
 	})
 	return changed, err
 }
+
+// MayScale asks the API server whether it would let this run set the replicas,
+// by its rights and the admission rules. It changes nothing.
+func (w *Workload) MayScale(ctx context.Context, replicas int) error {
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"replicas": replicas}})
+	if err != nil {
+		return err
+	}
+	_, err = w.clients.Kube.AppsV1().StatefulSets(w.clients.Namespace).
+		Patch(ctx, w.name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "rollcall", DryRun: []string{metav1.DryRunAll}})
+	return kube.Explain(err, "patch", "statefulsets.apps", w.clients.Namespace, w.name)
+}

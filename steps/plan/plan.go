@@ -58,6 +58,12 @@ func work(ctx context.Context, s *step.Session) (step.Result, error) {
 	if s.Held == nil {
 		return res, nil
 	}
+	// Before the wish is on record: what may not be done must change nothing.
+	if wanted != p.Replicas {
+		if err := s.Taker.Workload.MayScale(ctx, wanted); err != nil {
+			return step.Result{}, err
+		}
+	}
 	if s.Network.Spec.Validators != int32(wanted) {
 		if s.Network, err = s.Store.SetWanted(ctx, s.Held.Token(), int32(wanted)); err != nil {
 			return step.Result{}, err
