@@ -77,7 +77,7 @@ func connect(t *testing.T) *demo {
 // output and exit code.
 func (d *demo) command(t *testing.T, name string, args ...string) (output string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), commandLimit)
 	defer cancel()
 	c := exec.CommandContext(ctx, name, args...)
 	c.Dir = d.root
@@ -105,13 +105,13 @@ func (d *demo) kubectl(t *testing.T, args ...string) string {
 	return d.ok(t, "kubectl", append([]string{"-n", namespace}, args...)...)
 }
 
-// eventually waits until cond is true, for at most limit. cond says what is
+// eventually waits until cond is true, for at most limit, in a cleanup too. cond says what is
 // missing; the last word is in the failure.
 func eventually(t *testing.T, limit time.Duration, what string, cond func(ctx context.Context) (done bool, missing string)) {
 	t.Helper()
 	var last string
 	b := retry.WithMaxDuration(limit, retry.NewConstant(200*time.Millisecond))
-	err := retry.Do(t.Context(), b, func(ctx context.Context) error {
+	err := retry.Do(context.WithoutCancel(t.Context()), b, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, requestLimit)
 		defer cancel()
 		done, missing := cond(ctx)
