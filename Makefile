@@ -22,7 +22,7 @@ env: ## print shell settings for eval: KUBECONFIG and PATH
 build: ## build programs and images into bin/ and out/
 	@test/demo/demo.sh build
 
-test: prepare test-unit test-integration test-chain test-lock-sample test-e2e ## run every test: unit, API server, chain, end to end
+test: prepare docs-check test-unit test-integration test-chain test-lock-sample test-e2e ## run every test: unit, API server, chain, end to end
 
 prepare: ## build what the tests need (Kubernetes, Argo, the demo chain); quick when cached
 	@test/demo/demo.sh prepare
@@ -53,8 +53,25 @@ test-e2e: ## the whole on the embedded cluster: 4 to 7 to 4 validators, bad inpu
 	$(call say,end to end on the embedded cluster)
 	@test/e2e/run.sh
 
+generate: ## make the CRDs, deep copies and the reference of the steps from the code
+	@$(GO) -C tools/controller-gen build -o $(CURDIR)/bin/controller-gen sigs.k8s.io/controller-tools/cmd/controller-gen
+	@bin/controller-gen object crd paths=./api/... output:crd:dir=manifests/crds
+	@docs/generate.sh
+
+docs-check: ## fail if the reference of the steps is not current
+	@docs/generate.sh --check
+
+lint: docs-check ## gofmt, go vet, golangci-lint, shellcheck, yamllint
+	$(call say,lint)
+	@test -z "$$(gofmt -l api cmd internal steps test images)" || { gofmt -l api cmd internal steps test images; exit 1; }
+	@CGO_ENABLED=0 $(GO) vet ./...
+	@mkdir -p bin && $(GO) -C tools/lint build -o $(CURDIR)/bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@CGO_ENABLED=0 bin/golangci-lint run ./...
+	@shellcheck $$(git ls-files '*.sh' .ci/run)
+	@yamllint -c .yamllint manifests workflows
+
 ci: test ## what CI runs
 
 say = @printf '\n==> %s\n' "$(1)"
 
-.PHONY: help demo up down env build test prepare test-unit test-integration test-chain test-lock test-lock-sample test-e2e ci
+.PHONY: help demo up down env build test prepare test-unit test-integration test-chain test-lock test-lock-sample test-e2e generate docs-check lint ci
