@@ -131,10 +131,24 @@ func TestStepsOnARealChain(t *testing.T) {
 		}
 		e := other.run(t, "plan", "", map[string]string{"VALIDATORS": "5", "DRY_RUN": "true"})
 		require.Equal(t, 2, e.code, e.log)
-		require.Contains(t, e.message.Message, `is on chain "`+n.ChainID+`", not on "other-1"; check spec.chain`)
+		require.Contains(t, e.message.Message, `/0 is a node of chain "`+n.ChainID+`", but the network's chain is "other-1"`)
 	})
 
-	t.Run("run scales up and proves it", func(t *testing.T) {
+	t.Run("a signal stops a run, which frees the lock and says what it waited for", func(t *testing.T) {
+		p := w.start(t, "run", "stopped", map[string]string{"VALIDATORS": "5"})
+		p.awaitPod(t, 4, true)
+		require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+		e := p.wait(t)
+		require.Equal(t, 75, e.code, e.log)
+		require.Contains(t, e.message.Message, "run again to resume")
+		w.requireFreeLock(t)
+		last := w.network(t).Status.LastOperation
+		require.Equal(t, v1alpha1.OperationFailed, last.Phase)
+		require.Contains(t, []string{"scale", "wait-ready"}, last.Step)
+		require.Zero(t, g.sent.Load())
+	})
+
+	t.Run("the next run resumes, scales up and proves it", func(t *testing.T) {
 		p := w.start(t, "run", "up", map[string]string{"VALIDATORS": "5"})
 		p.awaitPod(t, 4, true)
 		n.StartNode(4)
