@@ -53,22 +53,23 @@ func work(ctx context.Context, s *step.Session, c Config) (step.Result, error) {
 		return step.Result{}, err
 	}
 	trouble := map[int]time.Time{}
+	var stuck *stuckError
 	err = s.Wait(ctx, "validators ready", c.ReadyTimeout, c.ReadyPoll, func(ctx context.Context) (bool, string, error) {
 		pods, err := listPods(ctx, s)
 		if err != nil {
 			return false, "", err
 		}
 		if waiting := podsMissing(s, pods, wanted); waiting != "" {
-			return false, waiting, inTrouble(pods, wanted, trouble, c.TroubleAfter)
+			stuck = inTrouble(pods, wanted, trouble, c.TroubleAfter)
+			return stuck != nil, waiting, nil // its code, TimedOut, would be waited out
 		}
 		return nodesSynced(ctx, s, wanted)
 	})
-	var stuck *stuckError
-	if errors.As(err, &stuck) {
-		return step.Result{}, errors.Join(err, rollBack(ctx, s, stuck.ordinal))
-	}
 	if err != nil {
 		return step.Result{}, err
+	}
+	if stuck != nil {
+		return step.Result{}, errors.Join(stuck, rollBack(ctx, s, stuck.ordinal))
 	}
 	return step.Result{Message: fmt.Sprintf("%d validators are ready and synced", wanted)}, nil
 }
@@ -115,7 +116,7 @@ func (e *stuckError) Error() string { return e.err.Error() }
 func (e *stuckError) Unwrap() error { return e.err }
 
 // inTrouble returns a stuckError once a pod has been in trouble for long.
-func inTrouble(pods map[int]*corev1.Pod, wanted int, since map[int]time.Time, limit time.Duration) error {
+func inTrouble(pods map[int]*corev1.Pod, wanted int, since map[int]time.Time, limit time.Duration) *stuckError {
 	for o := range wanted {
 		t := workload.Trouble(pods[o])
 		if t == "" {
