@@ -69,7 +69,7 @@ func Main(s Step, args []string) int {
 	log := NewLogger(os.Stderr)
 	res, err := s.Run(ctx, log)
 	log = log.With("step", s.Name())
-	if err != nil && ctx.Err() != nil && fault.CodeOf(err) == fault.Unexpected {
+	if stopped(ctx, err) {
 		err = fault.New(fault.Transient, "stopped by a signal: %w", err).Do("run again to resume")
 	}
 	if werr := report(s.Name(), res, err); werr != nil {
@@ -85,6 +85,16 @@ func Main(s Step, args []string) int {
 	}
 	log.Info(res.Message, slices.Collect(pairs(res.Outputs))...)
 	return int(fault.OK)
+}
+
+// stopped reports whether a step failed because a signal ended its context: the
+// error is then that of whatever was under way.
+func stopped(ctx context.Context, err error) bool {
+	if err == nil || ctx.Err() == nil {
+		return false
+	}
+	c := fault.CodeOf(err)
+	return c == fault.Unexpected || c == fault.Transient && errors.Is(err, context.Canceled)
 }
 
 // NewLogger returns the JSON logger that steps write to. ROLLCALL_LOG_LEVEL

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"unicode/utf8"
 
@@ -143,4 +144,22 @@ func TestLogsAreJSONAtTheWantedLevel(t *testing.T) {
 		require.NoError(t, json.Unmarshal(b.Bytes(), &line))
 		require.EqualValues(t, 4, line["validator"])
 	}
+}
+
+// terminated is a step whose process gets a SIGTERM while an API request is
+// under way.
+type terminated struct{ fixed }
+
+func (terminated) Run(ctx context.Context, _ *slog.Logger) (step.Result, error) {
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		return step.Result{}, err
+	}
+	<-ctx.Done()
+	return step.Result{}, fault.New(fault.Transient, "patch network: %w", ctx.Err())
+}
+
+func TestMainSaysThatASignalStoppedTheStep(t *testing.T) {
+	code, raw, _ := ended(t, terminated{})
+	require.Equal(t, 75, code)
+	require.Equal(t, "stopped by a signal: patch network: context canceled; run again to resume", decode(t, raw).Message)
 }
