@@ -34,7 +34,6 @@ type asked struct {
 
 // badInput asks for what can't be, and checks that nothing comes of it.
 func badInput(t *testing.T, d *demo) {
-	d.at(t, base)
 	digits := `ROLLCALL_VALIDATORS: must be a whole number from 1 to 1000 in plain digits, such as 5, not `
 	d.refused(t, "parameters", []asked{
 		{name: "shell text", validators: "5; rm -rf /", code: 2, says: []string{digits + `"5; rm -rf /"`}},
@@ -63,25 +62,27 @@ func badInput(t *testing.T, d *demo) {
 // more for all of them: none may change anything or send a transaction.
 func (d *demo) refused(t *testing.T, what string, all []asked) {
 	t.Helper()
-	d.at(t, base)
-	before, height := d.facts(t), d.chain().heightNow(t)
-	runs := make([]workflow, len(all))
-	for i, a := range all {
-		operation := a.operation
-		if operation == "" {
-			operation = "scale-up"
+	t.Run(what, func(t *testing.T) {
+		d.at(t, base)
+		before, height := d.facts(t), d.chain().heightNow(t)
+		runs := make([]workflow, len(all))
+		for i, a := range all {
+			operation := a.operation
+			if operation == "" {
+				operation = "scale-up"
+			}
+			// Without waiting for each other: lockWait=0s has no queue.
+			runs[i] = d.submitText(t, operation, a.validators, append([]string{"lockWait=0s"}, a.parameters...)...)
 		}
-		// Without waiting for each other: lockWait=0s has no queue.
-		runs[i] = d.submitText(t, operation, a.validators, append([]string{"lockWait=0s"}, a.parameters...)...)
-	}
-	for i, a := range all {
-		d.scene(t, a.name, func(t *testing.T) string {
-			return d.requireRefused(t, runs[i].wait(t), a)
+		for i, a := range all {
+			d.scene(t, a.name, func(t *testing.T) string {
+				return d.requireRefused(t, runs[i].wait(t), a)
+			})
+		}
+		d.scene(t, "nothing was changed by "+what, func(t *testing.T) string {
+			d.requireUnchanged(t, before)
+			return "StatefulSet, spec, roster and pods as before; " + d.sent(t, height, 0)
 		})
-	}
-	d.scene(t, "nothing was changed by "+what, func(t *testing.T) string {
-		d.requireUnchanged(t, before)
-		return "StatefulSet, spec, roster and pods as before; " + d.sent(t, height, 0)
 	})
 }
 
@@ -132,7 +133,7 @@ func (d *demo) otherNetworks(t *testing.T) {
 			}
 		})
 	}
-	t.Run("networks that can't be worked on", func(t *testing.T) {
+	t.Run("networks", func(t *testing.T) {
 		describe(t, "other-chain", func(s *v1alpha1.ValidatorNetworkSpec) { s.Chain.ChainID = "other-1" })
 		describe(t, "rpc-down", func(s *v1alpha1.ValidatorNetworkSpec) {
 			s.Chain.RPC = "http://{pod}.validator.{namespace}:26699"
@@ -156,7 +157,7 @@ func (d *demo) otherNetworks(t *testing.T) {
 				specs[n] = d.network(t, n).Spec
 			}
 		}
-		d.refused(t, "other networks", all)
+		d.refused(t, "the wrong network", all)
 		for n, spec := range specs {
 			require.Equal(t, spec, d.network(t, n).Spec)
 		}
@@ -263,6 +264,7 @@ func (d *demo) allowed(t *testing.T, verb, group, resource, name string, want bo
 // run stay as they are.
 func (d *demo) missingImage(t *testing.T) {
 	d.scene(t, "an image that isn't there is found out and rolled back", func(t *testing.T) string {
+		d.at(t, base)
 		before, height := d.facts(t), d.chain().heightNow(t)
 		good := d.set(t)
 		image := func(strategy any, image string) {
