@@ -35,7 +35,7 @@ test-unit: ## unit tests of every module
 
 test-integration: ## tests against real API servers
 	$(call say,integration tests on real API servers)
-	@CGO_ENABLED=0 $(GO) test -tags integration -p 1 -timeout 20m ./api/... ./internal/... ./steps/... ./test/kubetest/... $(INTEGRATION)
+	@CGO_ENABLED=0 $(GO) test -tags integration -p 1 -timeout 20m ./api/... ./internal/... ./steps/... ./test/kubetest/... ./test/integration/... ./test/manifests/...
 
 test-chain: ## the chain adapter against a real chain
 	$(call say,chain adapter on a real chain)

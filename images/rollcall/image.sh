@@ -2,9 +2,8 @@
 # image.sh BIN_DIR [flags of "image build"]
 #
 # The one recipe of the rollcall image, used by the Dockerfile and by builds
-# without a container engine alike. BIN_DIR holds the static program rollcall, and
-# reconciler, without which the image can run steps but not watch. rollcall itself
-# tells which links there are: one for each step.
+# without a container engine alike. BIN_DIR holds the static program rollcall, which
+# itself tells which links there are: one for each step.
 set -eu
 bin=$(cd "$1" && pwd)
 shift
@@ -14,11 +13,6 @@ steps=$("$bin/rollcall" --list-steps)
 for step in $steps; do
 	set -- "$@" --link "/usr/bin/$step=rollcall"
 done
-if [ -f "$bin/reconciler" ]; then
-	set -- "$@" --file "$bin/reconciler:/usr/bin/reconciler"
-else
-	echo "image.sh: $bin has no reconciler; the image will have only the steps" >&2
-fi
 tool=$(mktemp -d)
 trap 'rm -rf "$tool"' EXIT
 go -C "$here/../build" build -trimpath -buildvcs=false -o "$tool/image" ./cmd/image

@@ -20,7 +20,6 @@ func programs(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "rollcall"), []byte("#!/bin/sh\n[ \"$1\" = --list-steps ] && printf 'plan\\nstake\\n'\n"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "reconciler"), []byte("x"), 0o755))
 	return dir
 }
 
@@ -74,7 +73,6 @@ func TestDockerfileMakesTheSameImageAsTheScript(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "rollcall", target)
 	}
-	require.FileExists(t, filepath.Join(root, "usr/bin/reconciler"))
 	require.FileExists(t, filepath.Join(root, "etc/passwd"))
 
 	// Configuration: the last stage repeats it.
@@ -94,7 +92,7 @@ func TestDockerfileMakesTheSameImageAsTheScript(t *testing.T) {
 
 func instruction(t *testing.T, stage, name string) string {
 	t.Helper()
-	m := regexp.MustCompile(`(?m)^` + name + ` (.+)$`).FindAllStringSubmatch(stage, -1)
+	m := regexp.MustCompile(`(?m)^`+name+` (.+)$`).FindAllStringSubmatch(stage, -1)
 	require.Len(t, m, 1, name)
 	return m[0][1]
 }

@@ -85,6 +85,10 @@ func load(ctx context.Context, s *step.Session) (map[int]chain.Identity, error) 
 			return nil, fault.New(fault.Refused, "validators %d and %d have the same consensus key %s: two processes with one key double-sign and are slashed", other, o, id.Address).
 				Do("give one of them its own key")
 		}
+		if e := network.Entry(s.Network, o); e != nil && e.Address != "" && e.Address != id.Address && e.State == v1alpha1.BondState(chain.Bonded) {
+			return nil, fault.New(fault.Refused, "the Secret of validator %d holds another consensus key than the one that is bonded: %s instead of %s", o, id.Address, e.Address).
+				Do("put the bonded key back, or unstake it first; a forgotten key stays in the set for ever")
+		}
 		owner[id.Address], ids[o] = o, id
 	}
 	return ids, nil
