@@ -153,7 +153,9 @@ func TestInvalidNetworksAreRefusedWithAReason(t *testing.T) {
 		"an unknown drift policy":  {set("spec.drift", map[string]any{"policy": "pray"}), `Unsupported value: "pray": supported values: "adopt", "restore", "report"`},
 		"a TTL too short":          {set("spec.lock", map[string]any{"ttlSeconds": int64(1)}), "spec.lock.ttlSeconds in body should be greater than or equal to 5"},
 		"a TTL too long":           {set("spec.lock", map[string]any{"ttlSeconds": int64(3601)}), "spec.lock.ttlSeconds in body should be less than or equal to 3600"},
-		"a cluster twice":          {set("spec.clusters", []any{"a", "a"}), `spec.clusters[1]: Duplicate value: "a"`},
+		"a cluster twice":          {set("spec.clusters", map[string]any{"names": []any{"a", "a"}}), `spec.clusters.names[1]: Duplicate value: "a"`},
+		"a list of no clusters":    {set("spec.clusters", map[string]any{"names": []any{}}), "spec.clusters.names in body should have at least 1 items"},
+		"a list before the first":  {set("spec.clusters", map[string]any{"names": []any{"a"}, "generation": int64(0)}), "spec.clusters.generation in body should be greater than or equal to 1"},
 		"a negative token":         {set("spec.token", int64(-1)), "spec.token in body should be greater than or equal to 0"},
 		"an empty secret name":     {set("spec.keys", map[string]any{"secret": ""}), "spec.keys.secret in body should be at least 1 chars long"},
 	} {
@@ -213,6 +215,19 @@ func TestNetworkIsForOneChain(t *testing.T) {
 	err = a.patch(t, "demo", map[string]any{"spec": map[string]any{"chain": map[string]any{"chainID": "other-1"}}})
 	require.ErrorContains(t, err, "chainID is immutable: another chain is another ValidatorNetwork")
 	require.NoError(t, a.patch(t, "demo", map[string]any{"spec": map[string]any{"chain": map[string]any{"rpc": "http://elsewhere"}}}))
+}
+
+func TestMemberClustersChangeOnlyWithTheirGeneration(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	_, err := a.networks().Create(t.Context(), network("demo", set("spec.clusters", map[string]any{"names": []any{"a", "b", "c"}})), metav1.CreateOptions{})
+	require.NoError(t, err)
+	change := func(clusters map[string]any) error {
+		return a.patch(t, "demo", map[string]any{"spec": map[string]any{"clusters": clusters}})
+	}
+	require.ErrorContains(t, change(map[string]any{"names": []string{"a", "b"}}), "another list of clusters needs a higher generation")
+	require.NoError(t, change(map[string]any{"names": []string{"a", "b"}, "generation": 2}))
+	require.ErrorContains(t, change(map[string]any{"names": []string{"a"}, "generation": 1}), "another list of clusters needs a higher generation")
 }
 
 func TestOlderTokensAreFenced(t *testing.T) {
