@@ -18,9 +18,8 @@ import (
 // withoutArgo works with plain Jobs made from the CronJobs, which only serve as
 // templates.
 func withoutArgo(t *testing.T, d *demo) {
-	d.at(t, 7)
-
 	d.scene(t, "kubectl create job runs one step", func(t *testing.T) string {
+		d.at(t, 7)
 		before, height := d.facts(t), d.chain().heightNow(t)
 		j := d.createJob(t, "verify")
 		o := j.wait(t)
@@ -44,6 +43,7 @@ func withoutArgo(t *testing.T, d *demo) {
 	})
 
 	d.scene(t, "kubectl scale and a Job take 7 validators to 5", func(t *testing.T) string {
+		d.at(t, 7)
 		height := d.chain().heightNow(t)
 		d.kubectl(t, "scale", "vnet/"+networkName, "--replicas=5")
 		o := d.createJob(t, "scale-down").wait(t)

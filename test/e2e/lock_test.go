@@ -74,11 +74,15 @@ func locks(t *testing.T, d *demo) {
 			require.Equal(t, "Succeeded", o.phase, o.message)
 			got := o.step(t, "acquire-lock")
 			delay := got.finished.Sub(got.started)
-			require.LessOrEqual(t, delay, 5*time.Second, "acquire-lock took this long")
-			require.Equal(t, "Failed", dead.wait(t).phase)
+			killed := dead.wait(t)
+			require.Equal(t, "Failed", killed.phase)
+			// A busy machine starts programs slowly: what counts is what the dead
+			// run's lock adds to the time that a free lock takes here.
+			free := killed.step(t, "acquire-lock")
+			require.LessOrEqual(t, delay, free.finished.Sub(free.started)+5*time.Second, "acquire-lock took this long")
 			seen := d.requireSigning(t, c.to)
-			return fmt.Sprintf("terminated in %s with token %d; lock taken %.0f s after the container's start, %.0f s after the pod's; %s; %s",
-				held.Spec.Holder.Step, held.Spec.Token, delay.Seconds(), got.finished.Sub(got.podStart).Seconds(), seen, d.sent(t, height, 1))
+			return fmt.Sprintf("terminated in %s with token %d; lock taken %.0f s after the container's start (a free one: %.0f s), %.0f s after the pod's; %s; %s",
+				held.Spec.Holder.Step, held.Spec.Token, delay.Seconds(), free.finished.Sub(free.started).Seconds(), got.finished.Sub(got.podStart).Seconds(), seen, d.sent(t, height, 1))
 		})
 	}
 }

@@ -21,10 +21,10 @@ const maxPause = 10 * time.Second
 
 // mainStory takes the network from 4 to 5 to 7, to 4 and to 7 again.
 func mainStory(t *testing.T, d *demo) {
-	d.at(t, 4)
 	addresses := map[int]string{} // consensus addresses by ordinal, the first time
 
 	d.scene(t, "argo submit --wait takes 4 validators to 5", func(t *testing.T) string {
+		d.at(t, 4)
 		before := d.chain().heightNow(t)
 		args := append(submitArgs("scale-up", "5", nil), "--wait")
 		w := d.named(t, d.ok(t, "argo", args...))
