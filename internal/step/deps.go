@@ -30,7 +30,7 @@ type Deps struct {
 	Store   *network.Store
 	Now     func() time.Time
 
-	token int64 // of the held lock; 0 before it is held
+	held *lock.Held // nil before the lock is held
 }
 
 // NewDeps connects to the cluster and finds the network.
@@ -179,7 +179,7 @@ func (d *Deps) hold(ctx context.Context) (_ context.Context, _ *Session, done fu
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	d.token = held.Token()
+	d.held = held
 	d.Log = d.Log.With("token", held.Token())
 	if n, err = d.Store.UpdateStatus(ctx, held.Token(), func(n *v1alpha1.ValidatorNetwork) bool {
 		return network.Reach(n, d.Common.RunUID, d.Step)
@@ -255,19 +255,22 @@ func (s *Session) Event(ctx context.Context, t network.EventType, reason, note s
 }
 
 // noteTimeout bounds the recording of a failure after the step's context ended.
-const noteTimeout = 5 * time.Second
+const noteTimeout = 8 * time.Second
 
 // noteFailure records in the network that this run's step failed, if the run
-// still holds the lock; whoever took over writes its own story.
+// still holds the lock; whoever took over writes its own story. ctx is the
+// process' own: when that has ended, a signal stopped the run, and the lock is
+// given back.
 func (d *Deps) noteFailure(ctx context.Context, err error) {
 	code := fault.CodeOf(err)
-	if d.token == 0 || code == fault.LockLost {
+	if d.held == nil || code == fault.LockLost {
 		return
 	}
+	stopped := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
 	defer cancel()
 	line := Line(err)
-	n, uerr := d.Store.UpdateStatus(ctx, d.token, func(n *v1alpha1.ValidatorNetwork) bool {
+	n, uerr := d.Store.UpdateStatus(ctx, d.held.Token(), func(n *v1alpha1.ValidatorNetwork) bool {
 		return network.Fail(n, d.Common.RunUID, d.Step, code.String(), line, d.Now())
 	})
 	if uerr == nil {
@@ -275,5 +278,12 @@ func (d *Deps) noteFailure(ctx context.Context, err error) {
 	}
 	if uerr != nil {
 		d.Log.Warn("failure not recorded", "error", uerr)
+	}
+	// Stopped by a signal, this run may have no exit handler: whoever waits need
+	// not wait for Argo or the TTL to tell that it is over.
+	if stopped {
+		if rerr := d.held.Release(ctx); rerr != nil {
+			d.Log.Warn("lock not released", "error", rerr)
+		}
 	}
 }
