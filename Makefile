@@ -43,7 +43,7 @@ test-chain: ## the chain adapter against a real chain
 
 test-lock: ## lock histories in full: at least 10,000 operations, checked for linearizability
 	$(call say,lock histories in full)
-	@LOCK_OPS=10000 CGO_ENABLED=0 $(GO) test -tags integration -timeout 60m -count=1 -v ./test/lock/... ./internal/lock/...
+	@LOCK_OPS=10000 CGO_ENABLED=0 $(GO) test -tags integration -timeout 120m -count=1 -v ./test/lock/... ./internal/lock/...
 
 test-lock-sample:
 	$(call say,a sample of the lock histories)

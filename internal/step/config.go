@@ -36,6 +36,7 @@ type Common struct {
 	Pod           string `desc:"name of the pod the step runs in"`
 	Host          string `desc:"node or machine the step runs on"`
 
+	Cluster            string `desc:"name of the member cluster that this run's object lives in; only with spec.clusters"`
 	ClustersKubeconfig string `split_words:"true" default:"/etc/rollcall/clusters/kubeconfig" desc:"kubeconfig with a context per member cluster; read only when the network has spec.clusters"`
 }
 

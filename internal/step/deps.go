@@ -67,7 +67,7 @@ func (d *Deps) Run() v1alpha1.RunReference {
 	if api == "" {
 		api = map[string]string{"Workflow": "argoproj.io/v1alpha1", "Job": "batch/v1", "Pod": "v1"}[c.RunKind]
 	}
-	return v1alpha1.RunReference{APIVersion: api, Kind: c.RunKind, Name: c.RunName, UID: c.RunUID}
+	return v1alpha1.RunReference{APIVersion: api, Kind: c.RunKind, Name: c.RunName, UID: c.RunUID, Cluster: c.Cluster}
 }
 
 // Operation describes the run for the network's record.

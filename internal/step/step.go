@@ -24,6 +24,8 @@ import (
 	"strings"
 	"syscall"
 
+	"k8s.io/klog/v2"
+
 	"github.com/rollcall-dev/rollcall/internal/fault"
 )
 
@@ -67,6 +69,7 @@ func Main(s Step, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	log := NewLogger(os.Stderr)
+	klog.SetSlogLogger(log) // client-go's own messages, in the same form
 	res, err := s.Run(ctx, log)
 	log = log.With("step", s.Name())
 	if stopped(ctx, err) {

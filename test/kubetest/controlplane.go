@@ -196,6 +196,30 @@ func (cp *ControlPlane) PauseServer(t testing.TB) {
 	t.Helper()
 	cp.act(t, "freeze", apiServer)
 	t.Cleanup(func() { cp.act(t, "thaw", apiServer) })
+	// The signal is sent, but each thread stops in its own time.
+	ctx, cancel := context.WithTimeout(t.Context(), actionLimit)
+	defer cancel()
+	pid := cp.ServerPID(t)
+	require.NoError(t, poll(ctx, func(context.Context) error { return stopped(pid) }))
+}
+
+// stopped returns an error while a thread of the process still runs.
+func stopped(pid int) error {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		return fmt.Errorf("find threads of process %d: none (%w)", pid, err)
+	}
+	for _, f := range threads {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return fmt.Errorf("look at thread: %w", err)
+		}
+		// The state follows the command's name, which is in parentheses.
+		if _, rest, _ := strings.Cut(string(b), ") "); !strings.HasPrefix(rest, "T") {
+			return fmt.Errorf("a thread of process %d isn't stopped yet", pid)
+		}
+	}
+	return nil
 }
 
 // ResumeServer lets a frozen API server go on; one that isn't frozen is left

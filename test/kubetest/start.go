@@ -213,9 +213,7 @@ var findTool = sync.OnceValues(func() (*tool, error) {
 	}
 	// Kubernetes itself, so that startLimit is about the start only.
 	build := exec.CommandContext(ctx, t.path, "--source="+source, "build", "--control-plane")
-	var quiet bytes.Buffer
-	build.Stdout = &quiet
-	build.Stderr = io.MultiWriter(&quiet, os.Stderr)
+	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		return nil, fmt.Errorf("build Kubernetes: %w", err)
 	}
