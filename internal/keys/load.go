@@ -58,7 +58,8 @@ func Load(secretData map[string][]byte, source string, ordinal int, consensusEnt
 		return err
 	})
 	if problems != nil {
-		return Validator{}, fault.New(fault.Config, "%s %s", source, strings.Join(problems, "; "))
+		return Validator{}, fault.New(fault.Config, "load keys of validator %d: %s %s", ordinal, source, strings.Join(problems, "; ")).
+			Do("put the validator's own %s and %s there", consensusEntry, operatorEntry)
 	}
 	return v, nil
 }
