@@ -431,7 +431,7 @@ func (c *client) hold(ctx context.Context, l locker, h holding) {
 					c.settle(confirm, again, call, nil)
 				} else if err == nil {
 					// The holding was over and this is a new one.
-					c.w.record(c.id, input{Lock: c.lock, Kind: acquire}, output{Token: again.Token(), Renewed: again.Renewed().Sub(c.w.start)}, maxTime(call, again.Renewed()))
+					c.w.record(c.id, input{Lock: c.lock, Kind: acquire, Token: h.Token()}, output{Token: again.Token(), Renewed: again.Renewed().Sub(c.w.start)}, maxTime(call, again.Renewed()))
 					call := time.Now()
 					c.settle(release, again, call, again.Release(ctx))
 					return

@@ -24,7 +24,7 @@ const (
 type input struct {
 	Lock  string
 	Kind  kind
-	Token int64 // of the holding; unknown before an acquire
+	Token int64 // of the holding; of an acquire: the same run's earlier holding, if any
 }
 
 // output of an operation.
@@ -71,7 +71,8 @@ func step(s state, in input, out output, ttl time.Duration) (bool, state) {
 	ours := s.Held && s.Token == in.Token
 	switch in.Kind {
 	case acquire:
-		free := !s.Held || s.Over || out.Returned-s.Renewed >= ttl
+		// A run may replace its own holding, which is fenced like any other then.
+		free := !s.Held || ours || s.Over || out.Returned-s.Renewed >= ttl
 		return free && out.Token > s.Token, state{Token: out.Token, Held: true, Renewed: out.Renewed, Applied: s.Applied}
 	case confirm:
 		s.Renewed = max(s.Renewed, out.Renewed)
