@@ -36,7 +36,7 @@ const (
 	// Window is the number of latest canonical commits that tell who is alive.
 	Window = 10
 	// nodeTimeout bounds the question to one node.
-	nodeTimeout = 3 * time.Second
+	nodeTimeout = 6 * time.Second
 	// parallel bounds the requests in flight.
 	parallel = 16
 	// maxLag is how many blocks a node may be behind the head and count as synced.
