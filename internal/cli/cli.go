@@ -64,17 +64,23 @@ func (o *options) deps(cmd *cobra.Command, reason string) (*step.Deps, error) {
 	return step.Connect(cmd.Context(), cmd.Name(), c, config, ns, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 }
 
+// read connects and reads the network, for the commands that only look.
+func (o *options) read(cmd *cobra.Command) (*step.Deps, *v1alpha1.ValidatorNetwork, error) {
+	d, err := o.deps(cmd, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	n, err := d.Store.Get(cmd.Context())
+	return d, n, err
+}
+
 func (o *options) status() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show the network, its validators and the last operation, as recorded",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := o.deps(cmd, "")
-			if err != nil {
-				return err
-			}
-			n, err := d.Store.Get(cmd.Context())
+			_, n, err := o.read(cmd)
 			if err != nil {
 				return err
 			}
@@ -111,11 +117,7 @@ func (o *options) lock() *cobra.Command {
 		Short: "Show who holds the network's lock, and who held it before",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := o.deps(cmd, "")
-			if err != nil {
-				return err
-			}
-			n, err := d.Store.Get(cmd.Context())
+			d, n, err := o.read(cmd)
 			if err != nil {
 				return err
 			}
