@@ -51,7 +51,7 @@ test-lock-sample:
 
 # Scenes that have not been seen to pass on a quiet machine yet; make test-e2e-all
 # runs them too.
-UNPROVEN := TestDemo/bad_input/networks|TestDemo/bad_input/rights|TestDemo/bad_input/an_image|TestDemo/lock/argo_terminate
+UNPROVEN := TestDemo/bad_input/networks|TestDemo/bad_input/an_image|TestDemo/lock/argo_terminate
 
 test-e2e: ## the whole on the embedded cluster: 4 to 7 to 4 validators, bad input, lock, secrets, clean-up
 	$(call say,end to end on the embedded cluster)
