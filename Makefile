@@ -22,7 +22,10 @@ env: ## print shell settings for eval: KUBECONFIG and PATH
 build: ## build programs and images into bin/ and out/
 	@test/demo/demo.sh build
 
-test: prepare docs-check test-unit test-integration test-chain test-lock-sample test-e2e ## run every test: unit, API server, chain, end to end
+test: prepare docs-check test-unit ## run every test: unit, API server, chain, end to end
+	$(call say,side by side: real API servers; the chain adapter; a sample of the lock histories)
+	@$(MAKE) --no-print-directory -j3 --output-sync=target test-integration test-chain test-lock-sample
+	@$(MAKE) --no-print-directory test-e2e
 
 prepare: ## build what the tests need (Kubernetes, Argo, the demo chain); quick when cached
 	@test/demo/demo.sh prepare
@@ -49,17 +52,14 @@ test-lock-sample:
 	$(call say,a sample of the lock histories)
 	@CGO_ENABLED=0 $(GO) test -tags integration -timeout 20m ./test/lock/...
 
-# Scenes that have not been seen to pass on a quiet machine yet; make test-e2e-all
-# runs them too.
-UNPROVEN := TestDemo/bad_input/networks|TestDemo/bad_input/an_image|TestDemo/lock/argo_terminate
-
-test-e2e: ## the whole on the embedded cluster: 4 to 7 to 4 validators, bad input, lock, secrets, clean-up
+test-e2e: ## the demo, then 5 to 7 to 4 to 7 validators, bad input, lock, secrets, and make down
 	$(call say,end to end on the embedded cluster)
-	@test/e2e/run.sh -skip '$(UNPROVEN)'
-
-test-e2e-all: ## the same with every scene
-	$(call say,end to end on the embedded cluster, every scene)
 	@test/e2e/run.sh
+
+test-e2e-all: ## the same with every scene, and the embedded cluster's own tests
+	$(call say,end to end on the embedded cluster: every scene)
+	@test/e2e/run.sh -whole
+	@CGO_ENABLED=0 $(GO) -C test/cluster test -tags e2e -count=1 -timeout 30m ./e2e
 
 generate: ## make the CRDs, deep copies and the reference of the steps from the code
 	@$(GO) -C tools/controller-gen build -o $(CURDIR)/bin/controller-gen sigs.k8s.io/controller-tools/cmd/controller-gen

@@ -282,7 +282,7 @@ func (h *Held) renewal(now *v1alpha1.DeploymentLock, join bool) (*v1alpha1.Deplo
 // Keep renews the lock in the background until stop is called or ctx ends. The
 // returned context is cancelled with a fault.LockLost as its cause when the lock
 // is lost: at the first renewal that shows it, or at Deadline when no renewal
-// succeeds until then. stop waits for the renewals to end; it doesn't release.
+// succeeds until then. After stop no renewal begins; it doesn't release.
 func (h *Held) Keep(ctx context.Context) (kept context.Context, stop func()) {
 	kept, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
@@ -409,6 +409,8 @@ func (h *Held) releaseOnce(ctx context.Context) error {
 // releaseIn frees one cluster's lock; ours means that it is free now.
 func (h *Held) releaseIn(ctx context.Context, m *member) stand {
 	s := h.stakes[m]
+	s.writing.Lock() // a renewal that is late must not come after the release
+	defer s.writing.Unlock()
 	s.mu.Lock()
 	current := s.lock
 	s.mu.Unlock()

@@ -272,12 +272,18 @@ func heldBy(o *v1alpha1.DeploymentLock, uid string, token int64) bool {
 }
 
 // each asks all clusters at once and stops waiting when the answers so far are
-// enough. Clusters without an answer by then are missing from the result; their
-// requests end by themselves, within the bounds of a request.
+// enough, or when ctx ends. Clusters without an answer by then are missing from
+// the result; what is under way there goes on to its end, for a TTL at most: a
+// cluster that has more to catch up with than the others must not be cut off
+// every time because they are faster.
 func each[T any](ctx context.Context, members []*member, ask func(context.Context, *member) T, enough func([]T) <-chan time.Time) []T {
 	answers := make(chan T, len(members))
 	for _, m := range members {
-		go func() { answers <- ask(ctx, m) }()
+		go func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.lock.ttl)
+			defer cancel()
+			answers <- ask(ctx, m)
+		}()
 	}
 	var got []T
 	var stop <-chan time.Time
@@ -289,6 +295,8 @@ func each[T any](ctx context.Context, members []*member, ask func(context.Contex
 				stop = c
 			}
 		case <-stop:
+			return got
+		case <-ctx.Done():
 			return got
 		}
 	}

@@ -179,14 +179,18 @@ func (d *demo) set(t *testing.T) *appsv1.StatefulSet {
 func (d *demo) at(t *testing.T, n int) {
 	t.Helper()
 	now, s := d.network(t, networkName), d.set(t)
+	operation := ""
 	switch from := int(*s.Spec.Replicas); {
-	case from < n:
-		require.Equal(t, "Succeeded", d.submit(t, "scale-up", n).wait(t).phase)
 	case from > n:
-		require.Equal(t, "Succeeded", d.submit(t, "scale-down", n).wait(t).phase)
-	case int(now.Spec.Validators) != n || int(now.Status.Bonded) != n && now.Status.LastOperation != nil:
-		require.Equal(t, "Succeeded", d.submit(t, "scale-up", n).wait(t).phase)
+		operation = "scale-down"
+	case from < n, int(now.Spec.Validators) != n, int(now.Status.Bonded) != n && now.Status.LastOperation != nil:
+		operation = "scale-up"
+	default:
+		return
 	}
+	// By name: a scene may have described other networks.
+	o := d.run(t, operation, n, "network="+networkName)
+	require.Equal(t, "Succeeded", o.phase, "bring the network to %d validators: %s; reports: %+v", n, o.message, o.reports)
 }
 
 // facts are what a run that changes nothing must leave as it was.

@@ -4,9 +4,9 @@
 //
 //	ROLLCALL_CLUSTER=e2e test/demo/demo.sh up
 //	eval "$(ROLLCALL_CLUSTER=e2e make -s env)"
-//	go test -tags e2e -count=1 -timeout 30m -v ./test/e2e
+//	go test -tags e2e -count=1 -timeout 30m -v ./test/e2e [-whole]
 //
-// It shows that the set of validators goes from 4 to 7 to 4 to 7 while the chain
+// It shows that the set of validators goes from the demo's 5 to 7 to 4 to 7 while the chain
 // goes on, that a wrong request changes nothing and says what is wrong, that two
 // runs are never at work at once, and that no key is seen anywhere. The
 // scenarios run in order and share the state of the network; each brings the

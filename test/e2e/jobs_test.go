@@ -51,6 +51,9 @@ func withoutArgo(t *testing.T, d *demo) {
 		return d.requireSigning(t, 5) + "; " + d.sent(t, height, 2)
 	})
 
+	if !*whole {
+		return
+	}
 	d.scene(t, "two Jobs at once take 5 to 6 with one transaction", func(t *testing.T) string {
 		d.at(t, 5)
 		height := d.chain().heightNow(t)

@@ -22,12 +22,12 @@ func locks(t *testing.T, d *demo) {
 	var before int64
 
 	d.scene(t, "a second submit with lockWait=0s is refused with the full text", func(t *testing.T) string {
-		d.at(t, 6)
+		d.at(t, 5)
 		before = d.chain().heightNow(t)
-		first = d.submit(t, "scale-up", 7, "lockWait=0s", "user=ada", "reason=more validators for the load test")
+		first = d.submit(t, "scale-up", 6, "lockWait=0s", "user=ada", "reason=more validators for the load test")
 		held := d.untilHeld(t, first, nil)
-		second = d.submit(t, "scale-up", 7, "lockWait=0s", "user=bob")
-		third = d.submit(t, "scale-up", 7, "lockWait=10m", "user=cleo")
+		second = d.submit(t, "scale-up", 6, "lockWait=0s", "user=bob")
+		third = d.submit(t, "scale-up", 6, "lockWait=10m", "user=cleo")
 		o := second.wait(t)
 		require.Equal(t, "Failed", o.phase, o.message)
 		f := o.failure(t)
@@ -52,7 +52,7 @@ func locks(t *testing.T, d *demo) {
 		require.Equal(t, "Succeeded", one.phase, one.message)
 		require.Equal(t, "Succeeded", three.phase, three.message)
 		d.requireApart(t, one.name, three.name)
-		return d.requireSigning(t, 7) + "; " + d.sent(t, before, 1) + "; " + three.step(t, "plan").Message
+		return d.requireSigning(t, 6) + "; " + d.sent(t, before, 1) + "; " + three.step(t, "plan").Message
 	})
 
 	for _, c := range []struct {
@@ -60,9 +60,12 @@ func locks(t *testing.T, d *demo) {
 		operation string
 		from, to  int
 	}{
-		{[]string{"stake"}, "scale-up", 7, 8},
-		{[]string{"unstake", "verify-consensus"}, "scale-down", 8, 7},
+		{[]string{"stake"}, "scale-up", 6, 7},
+		{[]string{"unstake", "verify-consensus"}, "scale-down", 7, 6},
 	} {
+		if c.operation == "scale-down" && !*whole {
+			continue
+		}
 		d.scene(t, "argo terminate in the middle of "+c.steps[0]+": the next run goes on at once", func(t *testing.T) string {
 			d.at(t, c.from)
 			height := d.chain().heightNow(t)

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -11,6 +12,10 @@ import (
 	"text/tabwriter"
 	"time"
 )
+
+// whole asks for every scene; without it, those that only repeat a point of
+// another one at length are left out.
+var whole = flag.Bool("whole", false, "run every scene")
 
 // TestDemo runs the scenarios in order.
 func TestDemo(t *testing.T) {

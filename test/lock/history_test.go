@@ -559,7 +559,7 @@ func (w *world) outOfOrder() int {
 
 func TestHistoriesOfOneClusterAreLinearizable(t *testing.T) {
 	w := newWorld(t, kubetest.Start(t))
-	result := w.play(25 * time.Second)
+	result := w.play(15 * time.Second)
 	require.Equal(t, porcupine.Ok, result)
 	require.Zero(t, w.outOfOrder(), "effects out of token order")
 	w.requireProgress()
@@ -567,7 +567,7 @@ func TestHistoriesOfOneClusterAreLinearizable(t *testing.T) {
 
 func TestHistoriesOfThreeMemberClustersAreLinearizable(t *testing.T) {
 	w := newWorld(t, kubetest.Start(t), kubetest.Start(t, kubetest.Dedicated()), kubetest.Start(t, kubetest.Dedicated()))
-	result := w.play(25 * time.Second)
+	result := w.play(15 * time.Second)
 	require.Equal(t, porcupine.Ok, result)
 	require.Zero(t, w.outOfOrder(), "effects out of token order")
 	w.requireProgress()
@@ -583,7 +583,7 @@ func (w *world) requireProgress() {
 func TestALockWithoutFencingFailsTheSameCheck(t *testing.T) {
 	w := newWorld(t, kubetest.Start(t))
 	w.unfenced, w.pause = true, 4
-	result, drawing := w.playUntilIllegal(10 * time.Second)
+	result, drawing := w.playUntilIllegal(6 * time.Second)
 	require.Equal(t, porcupine.Illegal, result)
 	w.requireDrawn(drawing)
 }
