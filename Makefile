@@ -42,7 +42,7 @@ test-integration: ## tests against real API servers
 
 test-chain: ## the chain adapter against a real chain
 	$(call say,chain adapter on a real chain)
-	@CGO_ENABLED=0 $(GO) test -tags chain -p 1 -parallel 3 -timeout 20m ./internal/chain/...
+	@CGO_ENABLED=0 $(GO) test -tags chain -p 1 -parallel 3 -timeout 20m ./internal/chain/... ./test/localnet/...
 
 test-lock: ## lock histories in full: at least 10,000 operations, checked for linearizability
 	$(call say,lock histories in full)
@@ -78,6 +78,6 @@ lint: docs-check ## gofmt, go vet, golangci-lint, shellcheck, yamllint
 	@shellcheck $$(git ls-files '*.sh' .ci/run)
 	@yamllint -c .yamllint manifests workflows
 
-say = @printf '\n==> %s\n' "$(1)"
+say = @printf '\n==> %(%H:%M:%S)T %s\n' -1 "$(1)"
 
 .PHONY: help demo up down env build test prepare test-unit test-integration test-chain test-lock test-lock-sample test-e2e test-e2e-all generate docs-check lint ci

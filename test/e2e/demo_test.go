@@ -179,7 +179,7 @@ func (d *demo) set(t *testing.T) *appsv1.StatefulSet {
 func (d *demo) at(t *testing.T, n int) {
 	t.Helper()
 	now, s := d.network(t, networkName), d.set(t)
-	operation := ""
+	var operation string
 	switch from := int(*s.Spec.Replicas); {
 	case from > n:
 		operation = "scale-down"

@@ -1,3 +1,5 @@
+//go:build chain
+
 package localnet_test
 
 import (
