@@ -23,8 +23,8 @@ build: ## build programs and images into bin/ and out/
 	@test/demo/demo.sh build
 
 test: prepare docs-check test-unit ## run every test: unit, API server, chain, end to end
-	$(call say,side by side: real API servers; the chain adapter; a sample of the lock histories)
-	@$(MAKE) --no-print-directory -j3 --output-sync=target test-integration test-chain test-lock-sample
+	$(call say,side by side: tests on real API servers and on a real chain)
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-api test-chain
 	@$(MAKE) --no-print-directory test-e2e
 
 prepare: ## build what the tests need (Kubernetes, Argo, the demo chain); quick when cached
@@ -39,6 +39,10 @@ test-unit: ## unit tests of every module
 test-integration: ## tests against real API servers
 	$(call say,integration tests on real API servers)
 	@CGO_ENABLED=0 $(GO) test -tags integration -p 1 -timeout 20m ./api/... ./internal/... ./steps/... ./test/kubetest/... ./test/integration/... ./test/manifests/...
+
+test-api:
+	@$(MAKE) --no-print-directory test-integration
+	@$(MAKE) --no-print-directory test-lock-sample
 
 test-chain: ## the chain adapter against a real chain
 	$(call say,chain adapter on a real chain)
@@ -80,4 +84,4 @@ lint: docs-check ## gofmt, go vet, golangci-lint, shellcheck, yamllint
 
 say = @printf '\n==> %(%H:%M:%S)T %s\n' -1 "$(1)"
 
-.PHONY: help demo up down env build test prepare test-unit test-integration test-chain test-lock test-lock-sample test-e2e test-e2e-all generate docs-check lint ci
+.PHONY: help demo up down env build test prepare test-unit test-integration test-api test-chain test-lock test-lock-sample test-e2e test-e2e-all generate docs-check lint ci
