@@ -25,6 +25,7 @@ import (
 
 	"github.com/rollcall-dev/rollcall/api/v1alpha1"
 	"github.com/rollcall-dev/rollcall/internal/fault"
+	"github.com/rollcall-dev/rollcall/internal/kube"
 	"github.com/rollcall-dev/rollcall/internal/lock"
 	"github.com/rollcall-dev/rollcall/internal/lock/locktest"
 	"github.com/rollcall-dev/rollcall/test/kubetest"

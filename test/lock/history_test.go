@@ -87,7 +87,7 @@ type world struct {
 type applied struct{ order, token int64 }
 
 func newWorld(t *testing.T, control ...*kubetest.ControlPlane) *world {
-	w := &world{t: t, seed: seedOf(t), effects: map[string][]applied{}, counts: map[string]int{}}
+	w := &world{t: t, seed: seedOf(t), pause: 60, effects: map[string][]applied{}, counts: map[string]int{}}
 	for i, cp := range control {
 		cp.ApplyCRDs(t, filepath.Join("..", "..", "manifests", "crds"))
 		name := ""
@@ -113,7 +113,7 @@ func seedOf(t *testing.T) uint64 {
 func goal(t *testing.T) int64 {
 	s := os.Getenv("LOCK_OPS")
 	if s == "" {
-		return 400
+		return 250
 	}
 	ops, err := strconv.ParseInt(s, 10, 64)
 	require.NoError(t, err, "LOCK_OPS")
