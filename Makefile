@@ -73,14 +73,15 @@ generate: ## make the CRDs, deep copies and the reference of the steps from the 
 docs-check: ## fail if the reference of the steps is not current
 	@docs/generate.sh --check
 
-lint: docs-check ## gofmt, go vet, golangci-lint, shellcheck, yamllint
+lint: docs-check ## gofmt, go vet, golangci-lint, shellcheck, yamllint, argo lint
 	$(call say,lint)
 	@test -z "$$(gofmt -l api cmd internal steps test images)" || { gofmt -l api cmd internal steps test images; exit 1; }
-	@CGO_ENABLED=0 $(GO) vet ./...
+	@CGO_ENABLED=0 $(GO) vet -tags integration,e2e,chain ./...
 	@mkdir -p bin && $(GO) -C tools/lint build -o $(CURDIR)/bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@CGO_ENABLED=0 bin/golangci-lint run ./...
 	@shellcheck $$(git ls-files '*.sh' .ci/run)
 	@yamllint -c .yamllint manifests workflows
+	@test/manifests/argo-lint.sh
 
 say = @printf '\n==> %(%H:%M:%S)T %s\n' -1 "$(1)"
 

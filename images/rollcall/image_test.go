@@ -69,11 +69,11 @@ func TestDockerfileMakesTheSameImageAsTheScript(t *testing.T) {
 	require.Contains(t, dockerfile, "RUN images/rollcall/image.sh /out --tag rollcall:dev --rootfs /rootfs\n")
 	require.Contains(t, dockerfile, "COPY --from=build /rootfs/ /\n")
 	for _, step := range []string{"plan", "stake"} {
-		target, err := os.Readlink(filepath.Join(root, "usr/bin", step))
+		target, err := os.Readlink(filepath.Join(root, "usr", "bin", step))
 		require.NoError(t, err)
 		require.Equal(t, "rollcall", target)
 	}
-	require.FileExists(t, filepath.Join(root, "etc/passwd"))
+	require.FileExists(t, filepath.Join(root, "etc", "passwd"))
 
 	// Configuration: the last stage repeats it.
 	_, stage, ok := strings.Cut(dockerfile, "FROM scratch\n")

@@ -40,7 +40,7 @@ func TestUncontendedAcquireAndReleaseTakeFourRequestsIncludingTheNetworksToken(t
 	require.Equal(t, "demo-8", h.ID())
 	require.NoError(t, h.Release(t.Context()))
 	second := s.run(t, "second", withFloor(s))
-	h = second.acquire(t)
+	second.acquire(t)
 	// The release step is a process of its own.
 	h, err := second.Attach(t.Context())
 	require.NoError(t, err)
@@ -155,7 +155,7 @@ func TestAHolderPausedBeyondItsTTLIsFenced(t *testing.T) {
 
 	first.net.Set(nil) // wakes
 	requireCode(t, fault.LockLost, h.Check(t.Context()))
-	requireCode(t, fault.LockLost, lostWithin(t, kept, ttl))
+	requireCode(t, fault.LockLost, lostWithin(kept, t, ttl))
 	require.NoError(t, next.Check(t.Context()))
 	requireCode(t, fault.LockLost, h.Release(t.Context()), "next@host-of-next")
 	require.NoError(t, next.Check(t.Context()), "the old holder's release must not free it")
@@ -218,7 +218,7 @@ func TestManyRenewersOfOneRunDontDisturbEachOther(t *testing.T) {
 		other, err := s.run(t, "first", busy).Attach(t.Context())
 		require.NoError(t, err)
 		k, stop := other.Keep(t.Context())
-		defer stop()
+		t.Cleanup(stop)
 		kept = append(kept, k)
 	}
 	require.Eventually(t, func() bool { return s.get(t).Spec.Renewals > 5 }, time.Minute, 100*time.Millisecond)
@@ -247,7 +247,7 @@ func TestATerminatingNamespaceIsReportedOnceAndEndsTheRun(t *testing.T) {
 	kept, stop := h.Keep(t.Context())
 	defer stop()
 	require.NoError(t, s.kube().CoreV1().Namespaces().Delete(t.Context(), s.ns, metav1.DeleteOptions{}))
-	requireCode(t, fault.LockLost, lostWithin(t, kept, 2*time.Minute), "deleted", "namespace")
+	requireCode(t, fault.LockLost, lostWithin(kept, t, 2*time.Minute), "deleted", "namespace")
 	stop()
 	asked := len(first.net.Requests())
 	_, err = s.run(t, "next").Acquire(t.Context(), time.Minute)
@@ -389,7 +389,7 @@ func TestWorkIsCancelledWithTheCauseWhenRenewalsFail(t *testing.T) {
 			defer stop()
 			first.net.Set(locktest.Always(locktest.Any, f))
 			began := time.Now()
-			cause := lostWithin(t, kept, ttl)
+			cause := lostWithin(kept, t, ttl)
 			requireCode(t, fault.LockLost, cause, "lock demo-1: it could not be proven or renewed for 6s")
 			require.Less(t, time.Since(began), ttl, "before others may start")
 			require.LessOrEqual(t, first.log.lines("level=WARN"), 1, "said once: %s", first.log)
@@ -407,7 +407,7 @@ func TestWorkIsCancelledWithinOneRenewalPeriodWhenTheLockIsTaken(t *testing.T) {
 	defer stop()
 	require.NoError(t, s.run(t, "boss").ForceUnlock(t.Context(), h.ID(), "holder is on holiday"))
 	began := time.Now()
-	cause := lostWithin(t, kept, 30*time.Second)
+	cause := lostWithin(kept, t, 30*time.Second)
 	require.Less(t, time.Since(began), 10*time.Second+4*time.Second, "a renewal period and a request")
 	requireCode(t, fault.LockLost, cause, "demo-1", "forced open", "boss", "holder is on holiday")
 }
@@ -544,7 +544,7 @@ func TestDeletingTheLockStopsTheRunAndTheTokenStillGoesUp(t *testing.T) {
 	kept, stop := h.Keep(t.Context())
 	defer stop()
 	require.NoError(t, dynamic.NewForConfigOrDie(s.config).Resource(v1alpha1.LockResource).Namespace(s.ns).Delete(t.Context(), "demo", metav1.DeleteOptions{}))
-	requireCode(t, fault.LockLost, lostWithin(t, kept, 15*time.Second), "demo-42", "deleted")
+	requireCode(t, fault.LockLost, lostWithin(kept, t, 15*time.Second), "demo-42", "deleted")
 	next := s.run(t, "next", func(o *lock.Options) { o.Floor = func(context.Context) (int64, error) { return 42, nil } }).acquire(t)
 	require.EqualValues(t, 43, next.Token())
 }

@@ -159,7 +159,7 @@ func TestAMinorityThatFailsInTheMiddleDoesntStopARunLosingTheMajorityDoes(t *tes
 	require.Less(t, time.Since(began), 3*time.Second, "a hanging minority must not slow a check down")
 
 	net.set(away, "c")
-	requireCode(t, fault.LockLost, lostWithin(t, kept, 40*time.Second), "could not be proven or renewed", "cluster c: ", "of 3 clusters confirm it, 2 are needed")
+	requireCode(t, fault.LockLost, lostWithin(kept, t, 40*time.Second), "could not be proven or renewed", "cluster c: ", "of 3 clusters confirm it, 2 are needed")
 }
 
 func TestAClusterThatWasAwayOrForgotTheLockIsBroughtBackIn(t *testing.T) {
@@ -225,7 +225,7 @@ func TestAPartitionedHolderIsFencedByTheMajority(t *testing.T) {
 	n, err := next.Acquire(t.Context(), 5*ttl)
 	require.NoError(t, err)
 	require.Greater(t, n.Token(), h.Token())
-	requireCode(t, fault.LockLost, lostWithin(t, kept, ttl))
+	requireCode(t, fault.LockLost, lostWithin(kept, t, ttl))
 	net.set(nil, "a", "b")
 	requireCode(t, fault.LockLost, h.Check(t.Context()))
 	require.NoError(t, n.Check(t.Context()))

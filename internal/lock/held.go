@@ -316,7 +316,7 @@ func (h *Held) keep(ctx context.Context) error {
 		_, released := h.ended()
 		switch {
 		case released || ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // whatever failed, nobody needs the lock any more
 		case err == nil:
 			if failing {
 				h.l.log.Info("lock renewed again", "id", h.ID())

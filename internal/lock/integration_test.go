@@ -154,7 +154,7 @@ func requireCode(t *testing.T, code fault.Code, err error, parts ...string) {
 }
 
 // lostWithin waits for the context of Keep to end and returns its cause.
-func lostWithin(t *testing.T, kept context.Context, d time.Duration) error {
+func lostWithin(kept context.Context, t *testing.T, d time.Duration) error {
 	t.Helper()
 	select {
 	case <-kept.Done():

@@ -95,9 +95,9 @@ func TestDifferenceKeepsFieldsOfNewerVersions(t *testing.T) {
 		map[string]any{"ordinal": 3.0, "address": "D"},
 	}, status["roster"], "entry 2 went, its neighbours kept what they had")
 	op := status["lastOperation"].(map[string]any)
-	require.Equal(t, 2.0, op["future"])
+	require.EqualValues(t, 2, op["future"])
 	require.Equal(t, "stake", op["step"])
-	require.Equal(t, 1.0, op["run"].(map[string]any)["future"])
+	require.EqualValues(t, 1, op["run"].(map[string]any)["future"])
 	history := status["history"].([]any)
 	require.Len(t, history, 2)
 	require.NotContains(t, history[0], "future")

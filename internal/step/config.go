@@ -196,9 +196,13 @@ func Define[C any](name, summary string, common func(*C) *Common, run func(conte
 	return defined[C]{name: name, summary: summary, common: common, run: run}
 }
 
-func (d defined[C]) Name() string    { return d.name }
+// Name implements Step.
+func (d defined[C]) Name() string { return d.name }
+
+// Summary implements Step.
 func (d defined[C]) Summary() string { return d.summary }
 
+// Run implements Step.
 func (d defined[C]) Run(ctx context.Context, log *slog.Logger) (Result, error) {
 	log = log.With("step", d.name)
 	var c C
@@ -216,6 +220,7 @@ func (d defined[C]) Run(ctx context.Context, log *slog.Logger) (Result, error) {
 	return res, err
 }
 
+// Help implements Step.
 func (d defined[C]) Help(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %s\n\nEverything comes from the environment; %s takes no arguments.\n\n", d.name, d.summary, d.name)
 	var c C

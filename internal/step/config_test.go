@@ -22,9 +22,9 @@ type sample struct {
 	Count        int32         `default:"3" desc:"how many"`
 }
 
-// clear takes every ROLLCALL_ variable away for the test's time. Tests that use
+// unset takes every ROLLCALL_ variable away for the test's time. Tests that use
 // it change the process's environment, so they don't run in parallel.
-func clear(t *testing.T) {
+func unset(t *testing.T) {
 	t.Helper()
 	for _, kv := range os.Environ() {
 		if k, _, _ := strings.Cut(kv, "="); strings.HasPrefix(k, step.Prefix+"_") {
@@ -36,7 +36,7 @@ func clear(t *testing.T) {
 
 func load(t *testing.T, env map[string]string) (sample, error) {
 	t.Helper()
-	clear(t)
+	unset(t)
 	for k, v := range env {
 		t.Setenv("ROLLCALL_"+k, v)
 	}
@@ -149,7 +149,7 @@ func TestLoadRefusesNegativeDurations(t *testing.T) {
 // The table and the checks name variables by a rule of their own; the values
 // are read by envconfig.
 func TestVariablesAreTheOnesThatEnvconfigReads(t *testing.T) {
-	clear(t)
+	unset(t)
 	var ours, theirs strings.Builder
 	require.NoError(t, step.WriteVariables(&ours, &sample{}))
 	require.NoError(t, envconfig.Usagef(step.Prefix, &sample{}, &theirs, "{{range .}}{{usage_key .}}\n{{end}}"))
@@ -163,7 +163,7 @@ func TestVariablesAreTheOnesThatEnvconfigReads(t *testing.T) {
 }
 
 func TestVariablesTableShowsTypeDefaultAndMeaning(t *testing.T) {
-	clear(t)
+	unset(t)
 	var b strings.Builder
 	require.NoError(t, step.WriteVariables(&b, &sample{}))
 	for _, want := range []string{

@@ -139,10 +139,12 @@ const maxTermination = 1024
 
 // report writes the outputs and the termination message where they are wanted.
 func report(name string, res Result, err error) error {
-	msg := map[string]any{"step": name, "exitCode": int(fault.CodeOf(err)), "message": res.Message}
+	text := res.Message
+	msg := map[string]any{"step": name, "exitCode": int(fault.CodeOf(err))}
 	if err != nil {
-		msg["message"], msg["reason"] = Line(err), fault.CodeOf(err).String()
+		text, msg["reason"] = Line(err), fault.CodeOf(err).String()
 	}
+	msg["message"] = text
 	if len(res.Outputs) > 0 {
 		msg["outputs"] = res.Outputs
 	}
@@ -157,7 +159,6 @@ func report(name string, res Result, err error) error {
 		}
 	}
 	// JSON makes some characters up to six times as long.
-	text := msg["message"].(string)
 	for keep := maxTermination; len(b) > maxTermination; keep -= maxTermination / 16 {
 		msg["message"] = strings.ToValidUTF8(text[:min(keep, len(text))], "") + " ..."
 		if b, jerr = json.Marshal(msg); jerr != nil {

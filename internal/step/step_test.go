@@ -45,7 +45,7 @@ type message struct {
 // termination message and the folder of its outputs.
 func ended(t *testing.T, s step.Step, args ...string) (code int, raw []byte, out string) {
 	t.Helper()
-	clear(t)
+	unset(t)
 	dir := t.TempDir()
 	out = filepath.Join(dir, "out")
 	log := filepath.Join(dir, "termination-log")
@@ -134,7 +134,7 @@ func TestLine(t *testing.T) {
 
 func TestLogsAreJSONAtTheWantedLevel(t *testing.T) {
 	for level, debug := range map[string]bool{"": false, "debug": true, "error": false, "nonsense": false} {
-		clear(t)
+		unset(t)
 		t.Setenv("ROLLCALL_LOG_LEVEL", level)
 		var b bytes.Buffer
 		log := step.NewLogger(&b)

@@ -59,10 +59,7 @@ func inOrder(ctx context.Context, steps []step.Step, log *slog.Logger) (total st
 		if err != nil {
 			err = fault.New(fault.CodeOf(err), "%s: %w", s.Name(), err)
 			if i > 0 && !fault.Is(err, fault.LockLost) {
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-				defer cancel()
-				_, rerr := releaselock.Step.Run(ctx, log)
-				err = errors.Join(err, rerr)
+				err = errors.Join(err, release(ctx, log))
 			}
 			return total, err
 		}
@@ -73,4 +70,12 @@ func inOrder(ctx context.Context, steps []step.Step, log *slog.Logger) (total st
 		}
 	}
 	return total, nil
+}
+
+// release ends a chain that failed, also when ctx has ended.
+func release(ctx context.Context, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	_, err := releaselock.Step.Run(ctx, log)
+	return err
 }

@@ -5,7 +5,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"os/exec"
 	"path/filepath"
@@ -153,7 +152,7 @@ func (d *demo) lock(ctx context.Context, name string) (*v1alpha1.DeploymentLock,
 func (d *demo) requireFree(t *testing.T, name string) {
 	t.Helper()
 	l, err := d.lock(request(t), name)
-	if metav1.Status(statusOf(err)).Code == 404 {
+	if statusOf(err).Code == 404 {
 		return
 	}
 	require.NoError(t, err)
@@ -230,15 +229,6 @@ func (d *demo) requireUnchanged(t *testing.T, before facts) {
 		after.Roster, after.Sequences, before.Sequences = nil, nil, nil
 	}
 	require.Equal(t, before, after)
-}
-
-// patch merges a change into an object and returns nothing: a scene that needs
-// the old state keeps it.
-func (d *demo) patch(t *testing.T, resource, name string, change any) {
-	t.Helper()
-	b, err := json.Marshal(change)
-	require.NoError(t, err)
-	d.kubectl(t, "patch", resource, name, "--type=merge", "-p", string(b))
 }
 
 func object(t *testing.T, v any) *unstructured.Unstructured {

@@ -124,7 +124,7 @@ func (d *demo) needles(t *testing.T) map[string]string {
 		out[what+" in upper-case hex"] = strings.ToUpper(hex.EncodeToString(b))
 		out[what+" in base64"] = base64.RawStdEncoding.EncodeToString(b)
 		out[what+" in URL base64"] = base64.RawURLEncoding.EncodeToString(b)
-		out[what+" as numbers"] = strings.Trim(fmt.Sprint(b), "[]")
+		out[what+" as numbers"] = strings.Trim(fmt.Sprint(b), "[]") //nolint:staticcheck // the numbers are meant, not the text
 	}
 	validators := 0
 	for _, s := range l.Items {

@@ -191,7 +191,7 @@ func (cp *ControlPlane) end() error {
 type tool struct{ path, source string }
 
 func (t *tool) command(args ...string) *exec.Cmd {
-	return exec.Command(t.path, append([]string{"--source=" + t.source}, args...)...)
+	return exec.Command(t.path, append([]string{"--source=" + t.source}, args...)...) //nolint:noctx // the control plane outlives the test that starts it
 }
 
 // ToolVariable names the environment variable with the path of a built

@@ -221,7 +221,7 @@ func tailFile(path string, lines int) string {
 	if err != nil {
 		return err.Error()
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if info, err := f.Stat(); err == nil && info.Size() > window {
 		if _, err := f.Seek(-window, io.SeekEnd); err != nil {
 			return err.Error()

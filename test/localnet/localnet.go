@@ -137,7 +137,7 @@ func reserveAddresses(t testing.TB) string {
 	var last error
 	for range 100 {
 		prefix := fmt.Sprintf("127.%d.%d", 32+rand.IntN(200), rand.IntN(256))
-		l, err := net.Listen("tcp4", prefix+".254:26656")
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp4", prefix+".254:26656")
 		if err == nil {
 			t.Cleanup(func() { _ = l.Close() })
 			return prefix

@@ -44,8 +44,8 @@ func (n *node) start(binary string, args ...string) error {
 	if err != nil {
 		return fmt.Errorf("open node log: %w", err)
 	}
-	defer log.Close()
-	cmd := exec.Command(binary, args...)
+	defer func() { _ = log.Close() }()   // the node has its own
+	cmd := exec.Command(binary, args...) //nolint:noctx // it ends with its network, or by a test's hand
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	onSpawner()(func() { err = cmd.Start() })

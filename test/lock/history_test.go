@@ -357,7 +357,7 @@ func (c *client) run(uid string, ref v1alpha1.RunReference) (locker, *lock.Lock)
 	}
 	l, err := lock.New(o)
 	require.NoError(c.w.t, err)
-	return real{Lock: l, ttl: ttl}, l
+	return genuine{Lock: l, ttl: ttl}, l
 }
 
 func (c *client) work() {

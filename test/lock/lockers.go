@@ -31,13 +31,14 @@ type holding interface {
 	Renewed() time.Time
 }
 
-// real is the product's lock.
-type real struct {
+// genuine is the product's lock.
+type genuine struct {
 	*lock.Lock
 	ttl time.Duration
 }
 
-func (r real) Acquire(ctx context.Context, wait time.Duration) (holding, error) {
+// Acquire implements locker.
+func (r genuine) Acquire(ctx context.Context, wait time.Duration) (holding, error) {
 	h, err := r.Lock.Acquire(ctx, wait)
 	if err != nil {
 		return nil, err
@@ -63,6 +64,7 @@ type wallClock struct {
 	wall    func() time.Time
 }
 
+// Acquire implements locker.
 func (w *wallClock) Acquire(ctx context.Context, wait time.Duration) (holding, error) {
 	for start := time.Now(); ; {
 		h, err := w.try(ctx)
@@ -88,7 +90,8 @@ func (w *wallClock) try(ctx context.Context) (holding, error) {
 	h := &wallClockHolding{w: w, token: o.Spec.Token + 1}
 	o.Spec.Token, o.Spec.TTLSeconds = h.token, int32(w.ttl/time.Second)
 	o.Spec.Holder = &v1alpha1.Holder{Run: v1alpha1.RunReference{UID: w.run}}
-	return h, h.write(ctx, o)
+	err = h.write(ctx, o)
+	return h, err
 }
 
 func (w *wallClock) read(ctx context.Context) (*v1alpha1.DeploymentLock, error) {
@@ -125,7 +128,10 @@ func (h *wallClockHolding) write(ctx context.Context, o *v1alpha1.DeploymentLock
 	return err
 }
 
-func (h *wallClockHolding) Token() int64       { return h.token }
+// Token implements holding.
+func (h *wallClockHolding) Token() int64 { return h.token }
+
+// Renewed implements holding.
 func (h *wallClockHolding) Renewed() time.Time { return h.renewed }
 
 func (h *wallClockHolding) held(ctx context.Context) (*v1alpha1.DeploymentLock, error) {
@@ -136,6 +142,7 @@ func (h *wallClockHolding) held(ctx context.Context) (*v1alpha1.DeploymentLock, 
 	return o, err
 }
 
+// Check implements holding; it renews, too.
 func (h *wallClockHolding) Check(ctx context.Context) error {
 	o, err := h.held(ctx)
 	if err != nil {
@@ -149,6 +156,7 @@ func (h *wallClockHolding) Keep(ctx context.Context) (context.Context, func()) {
 	return ctx, func() {}
 }
 
+// Release implements holding.
 func (h *wallClockHolding) Release(ctx context.Context) error {
 	o, err := h.held(ctx)
 	if err != nil {

@@ -65,7 +65,7 @@ func TestOnlyRollcallLowersTheNumberOfValidators(t *testing.T) {
 
 func applyPolicy(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "manifests", "components", "admission-policy", "policy.yaml"))
+	raw, err := os.ReadFile(filepath.Join(root, "manifests", "components", "admission-policy", "policy.yaml"))
 	require.NoError(t, err)
 	docs := strings.Split(string(raw), "\n---\n")
 	require.Len(t, docs, 2)

@@ -10,8 +10,7 @@ import (
 
 // New returns the adapter of a chain, which asks the endpoints in order.
 func New(c v1alpha1.ChainSpec, endpoints []chain.Endpoint) (chain.Adapter, error) {
-	switch c.Adapter {
-	case "cosmos":
+	if c.Adapter == "cosmos" {
 		return cosmos.New(c.Options, c.ChainID, endpoints)
 	}
 	return nil, fault.New(fault.Config, "chain adapter %q is not built into this version", c.Adapter).

@@ -58,7 +58,7 @@ func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = 
 
 // New returns a Client.
 func New(options ...Option) *Client {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented by net/http
 	transport.MaxIdleConnsPerHost = parallelCommits
 	c := &Client{
 		timeout: DefaultTimeout,

@@ -3,7 +3,6 @@ package comet
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -427,7 +426,7 @@ func TestSetCacheIsBounded(t *testing.T) {
 	_, ok = c.get(fmt.Sprint(3*maxSets - 1))
 	require.True(t, ok)
 	_, err := hashSet([]member{{keyType: "tendermint/PubKeyBls12381"}})
-	require.True(t, errors.Is(err, errUnhashable))
+	require.ErrorIs(t, err, errUnhashable)
 }
 
 // A parser of foreign bytes never panics, and takes only what it could give.

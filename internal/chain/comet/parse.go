@@ -33,6 +33,7 @@ const (
 // number, and that is never negative.
 type natural int64
 
+// UnmarshalJSON takes a string or a number.
 func (n *natural) UnmarshalJSON(b []byte) error {
 	s := string(b)
 	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
@@ -50,6 +51,7 @@ func (n *natural) UnmarshalJSON(b []byte) error {
 // gas differs from natural in that -1 stands for "no limit".
 type gas int64
 
+// UnmarshalJSON takes -1 besides what natural takes.
 func (g *gas) UnmarshalJSON(b []byte) error {
 	if s := strings.Trim(string(b), `"`); s == "-1" {
 		*g = -1
@@ -61,6 +63,7 @@ func (g *gas) UnmarshalJSON(b []byte) error {
 // hexBytes are bytes that CometBFT writes as uppercase hex.
 type hexBytes []byte
 
+// UnmarshalText takes hex digits of either case.
 func (h *hexBytes) UnmarshalText(text []byte) (err error) {
 	if *h, err = hex.DecodeString(string(text)); err != nil {
 		return errors.New("bytes aren't hex")

@@ -457,7 +457,7 @@ func TestGasAndFees(t *testing.T) {
 		require.NoError(t, err)
 		fee := new(big.Int).Sub(before, funds(2))
 		fee.Sub(fee, big.NewInt(50000000))
-		require.EqualValues(t, (result.GasWanted+99)/100, fee.Int64())
+		require.Equal(t, (result.GasWanted+99)/100, fee.Int64())
 	})
 
 	t.Run("a fee that is too small is the chain's refusal, with the sum it wants", func(t *testing.T) {

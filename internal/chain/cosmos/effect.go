@@ -147,7 +147,7 @@ func (a *Adapter) effect(ctx context.Context, op operator, origin chain.Origin, 
 		case refusal.wrongSequence() && sequences < maxSequences-1:
 			sequences++
 			err = a.awaitSequence(ctx, op, refusal)
-		case refusal.is(spaceSDK, codeOutOfGas) && refusal.Stage == StageBlock && !moreGas:
+		case refusal.isSDK(codeOutOfGas) && refusal.Stage == StageBlock && !moreGas:
 			moreGas, err = true, nil
 		case refusal.aboutState() && refusals < maxRefusals:
 			refusals++

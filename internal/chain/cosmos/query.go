@@ -237,7 +237,7 @@ func parseDelegation(raw []byte) (*big.Int, error) {
 	if balance == nil {
 		return nil, fmt.Errorf("%w: a delegation without balance", errWire)
 	}
-	_, amount, err := readCoin(balance)
+	amount, err := readAmount(balance)
 	return amount, err
 }
 
@@ -348,7 +348,7 @@ func (a *Adapter) balance(ctx context.Context, e chain.Endpoint, address, denom 
 		if err != nil {
 			return nil, err
 		}
-		_, amount, err := readCoin(balance)
+		amount, err := readAmount(balance)
 		return amount, err
 	})
 	return amount, err

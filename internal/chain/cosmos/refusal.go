@@ -63,25 +63,26 @@ func (r *Refusal) Error() string {
 	return text
 }
 
-func (r *Refusal) is(codespace string, code uint32) bool {
-	return r.Codespace == codespace && r.Code == code
+// isSDK reports whether the SDK itself refused, with that code.
+func (r *Refusal) isSDK(code uint32) bool {
+	return r.Codespace == spaceSDK && r.Code == code
 }
 
 // notFound is how an SDK application says that there is no such thing.
 func (r *Refusal) notFound() bool {
-	return r.is(spaceSDK, codeNotFound) || r.is(spaceSDK, codeNotFoundLater) ||
+	return r.isSDK(codeNotFound) || r.isSDK(codeNotFoundLater) ||
 		r.Stage == StageQuery && strings.Contains(r.Log, "code = NotFound")
 }
 
 // unavailable is a node that can't answer at the moment: its application is
 // starting, or a block behind its block store.
 func (r *Refusal) unavailable() bool {
-	return r.Stage == StageQuery && (r.is(spaceSDK, codeInvalidHeight) ||
+	return r.Stage == StageQuery && (r.isSDK(codeInvalidHeight) ||
 		strings.Contains(r.Log, "context did not contain latest block height") ||
 		strings.Contains(r.Log, "is not ready; please wait for first block"))
 }
 
-func (r *Refusal) wrongSequence() bool { return r.is(spaceSDK, codeSequence) }
+func (r *Refusal) wrongSequence() bool { return r.isSDK(codeSequence) }
 
 // aboutState says that the refusal may come from a change of the state between
 // reading and sending.
@@ -107,13 +108,13 @@ func (r *Refusal) fault() error {
 	switch {
 	case r.unavailable():
 		return fault.New(fault.Transient, "%w", r)
-	case r.is(spaceSDK, codeInsufficient):
+	case r.isSDK(codeInsufficient):
 		return e.Do("send the operator's account more funds")
-	case r.is(spaceSDK, codeInsufficientFee):
+	case r.isSDK(codeInsufficientFee):
 		return e.Do("set the chain option gasPrice to at least what the log asks for")
-	case r.is(spaceSDK, codeOutOfGas):
+	case r.isSDK(codeOutOfGas):
 		return e.Do("raise the chain option gasAdjustment")
-	case r.is(spaceSDK, codeUnknownRequest) && r.Stage == StageQuery:
+	case r.isSDK(codeUnknownRequest) && r.Stage == StageQuery:
 		return e.Do("check that the endpoint is a node of a Cosmos SDK chain")
 	}
 	return e

@@ -227,10 +227,10 @@ func (a *Adapter) broadcast(ctx context.Context, tx signed) (o offer, err error)
 		case err != nil:
 			o.maybe = o.maybe || !unsent(err)
 			return err
-		case r.Code == 0, refusal.is(spaceSDK, codeInCache):
+		case r.Code == 0, refusal.isSDK(codeInCache):
 			o.accepted = true
 			return nil
-		case refusal.is(spaceSDK, codeMempoolFull):
+		case refusal.isSDK(codeMempoolFull):
 			o.full = true
 			return fault.New(fault.Transient, "%w", refusal)
 		}

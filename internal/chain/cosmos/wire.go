@@ -128,17 +128,14 @@ func number(b []byte) (*big.Int, error) {
 	return nil, errWire
 }
 
-// readCoin reads a Coin.
-func readCoin(raw []byte) (denom string, amount *big.Int, err error) {
+// readAmount reads the amount of a Coin.
+func readAmount(raw []byte) (amount *big.Int, err error) {
 	amount = new(big.Int)
 	err = fields(raw, func(f field) (err error) {
-		switch {
-		case f.is(1, protowire.BytesType):
-			denom = string(f.bytes)
-		case f.is(2, protowire.BytesType):
+		if f.is(2, protowire.BytesType) {
 			amount, err = number(f.bytes)
 		}
 		return err
 	})
-	return denom, amount, err
+	return amount, err
 }

@@ -73,14 +73,14 @@ func TestAllowedChangesKeepAQuorum(t *testing.T) {
 	for total := int64(1); total <= 40; total++ {
 		for live := int64(0); live <= total; live++ {
 			p := Power{total, live}
-			for n := int64(0); n <= 40; n++ {
+			for n := range int64(41) {
 				if p.MayStake(n) {
 					require.True(t, Power{total + n, live}.OK(), "stake %d at %v", n, p)
 				}
 				if p.MayStop(n) {
 					require.True(t, Power{total, live - n}.OK(), "stop %d at %v", n, p)
 				}
-				for fault := int64(0); fault <= 3; fault++ {
+				for fault := range int64(4) {
 					if p.MayUnstake(n, fault) {
 						require.True(t, p.OK())
 						require.True(t, Power{total - n, live - n - fault}.OK(), "unstake %d at %v", n, p)

@@ -121,6 +121,7 @@ type body struct {
 	cancel func()
 }
 
+// Close ends the request, too.
 func (b body) Close() error {
 	defer b.cancel()
 	return b.ReadCloser.Close()
