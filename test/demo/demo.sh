@@ -18,7 +18,7 @@ usage() {
 	cat <<'HELP'
 Usage: test/demo/demo.sh COMMAND
 
-  prepare  build Kubernetes, Argo and the demo chain
+  prepare  install packages; build Kubernetes, Argo and the demo chain
   build    build the programs and the images
   up       start the cluster, Argo, the chain of 4 validators and Rollcall
   run      the main job: scale from 4 to 5 validators and show who signs
@@ -44,9 +44,11 @@ tools() {
 	program argo-testbed test/argo ./cmd/argo-testbed
 }
 
-# prepare builds what takes long, once: it is all kept in the cache folder.
+# prepare installs Debian's packages and builds what takes long, once: it is all
+# kept in the cache folder.
 prepare() {
 	tools
+	bin/cluster packages
 	say "Kubernetes (about 10 minutes on 2 cores, the first time)"
 	bin/cluster build
 	say "Argo Workflows (about 8 minutes, the first time)"

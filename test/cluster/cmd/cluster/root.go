@@ -80,7 +80,7 @@ func newRoot() *cobra.Command {
 	p.StringVar(&f.state, "state", os.Getenv("ROLLCALL_STATE"), "state folder (default CACHE/clusters/NAME; variable ROLLCALL_STATE)")
 	p.StringVar(&f.cache, "cache", "", "folder of built programs and states (default $XDG_CACHE_HOME/rollcall or ~/.cache/rollcall)")
 	p.StringVar(&f.source, "source", os.Getenv("ROLLCALL_CLUSTER_SOURCE"), "folder test/cluster of the checkout (default: found upwards from here; variable ROLLCALL_CLUSTER_SOURCE)")
-	root.AddCommand(newUp(f), newDown(f), newStatus(f), newBuild(f), newEnv(f), newPID(f), newLoad(f), newExec(f), newReach(f))
+	root.AddCommand(newUp(f), newDown(f), newStatus(f), newBuild(f), newPackages(), newEnv(f), newPID(f), newLoad(f), newExec(f), newReach(f))
 	root.AddCommand(newInternal()...)
 	root.AddCommand(newActions(f)...)
 	return root

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollcall-dev/rollcall/test/cluster/internal/cluster"
+	"github.com/rollcall-dev/rollcall/test/cluster/internal/packages"
 )
 
 // Lines of each log that a failed up quotes.
@@ -131,6 +132,18 @@ func newBuild(f *flags) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&f.controlPlane, "control-plane", false, "only what a control plane runs")
 	return cmd
+}
+
+func newPackages() *cobra.Command {
+	return &cobra.Command{
+		Use:   "packages",
+		Short: "Install the machine's programs that a full cluster needs, nothing else",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := packages.Find(cmd.Context(), logLine)
+			return err
+		},
+	}
 }
 
 func newEnv(f *flags) *cobra.Command {
