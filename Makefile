@@ -38,7 +38,7 @@ test-unit: ## unit tests of every module
 
 test-integration: ## tests against real API servers
 	$(call say,integration tests on real API servers)
-	@CGO_ENABLED=0 $(GO) test -tags integration -p 1 -timeout 20m ./api/... ./internal/... ./steps/... ./test/kubetest/... ./test/integration/... ./test/manifests/...
+	@CGO_ENABLED=0 $(GO) test -tags integration -count=1 -p 1 -timeout 20m ./api/... ./internal/... ./steps/... ./test/kubetest/... ./test/integration/... ./test/manifests/...
 
 test-api:
 	@$(MAKE) --no-print-directory test-integration
@@ -46,7 +46,7 @@ test-api:
 
 test-chain: ## the chain adapter against a real chain
 	$(call say,chain adapter on a real chain)
-	@CGO_ENABLED=0 $(GO) test -tags chain -p 1 -parallel 3 -timeout 20m ./internal/chain/... ./test/localnet/...
+	@CGO_ENABLED=0 $(GO) test -tags chain -count=1 -p 1 -parallel 3 -timeout 20m ./internal/chain/... ./test/localnet/...
 
 test-lock: ## lock histories in full: at least 10,000 operations, checked for linearizability
 	$(call say,lock histories in full)
@@ -54,7 +54,7 @@ test-lock: ## lock histories in full: at least 10,000 operations, checked for li
 
 test-lock-sample:
 	$(call say,a sample of the lock histories)
-	@CGO_ENABLED=0 $(GO) test -tags integration -timeout 20m ./test/lock/...
+	@CGO_ENABLED=0 $(GO) test -tags integration -count=1 -timeout 20m ./test/lock/...
 
 test-e2e: ## the demo, then 5 to 7 to 4 to 7 validators, bad input, lock, secrets, and make down
 	$(call say,end to end on the embedded cluster)
